@@ -1,0 +1,146 @@
+"""Frames: a length-prefixed msgpack message, and the payload that some messages are followed by.
+
+    +----------------+------------------+---------------------------+
+    | length, u32 BE | msgpack, length  | payload, if the message   |
+    |                | bytes            | says that one follows     |
+    +----------------+------------------+---------------------------+
+
+`FrameReader` is told bytes and tells how many it wants next, so that the caller can read a payload
+straight into a buffer of its final size. It checks every size before that size is allocated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, Generic, NamedTuple, TypeVar
+
+import msgspec
+
+from protocols.errors import LimitExceeded, Malformed, Truncated
+
+__all__ = ["MAX_MESSAGE", "MAX_PAYLOAD", "Frame", "FrameReader", "encode_frame"]
+
+MAX_MESSAGE: Final = 8 << 20
+"""Bytes of a msgpack message: a request with two million token ids."""
+MAX_PAYLOAD: Final = 256 << 20
+"""Bytes of a payload."""
+
+_LENGTH_SIZE: Final = 4
+
+M = TypeVar("M")
+
+
+class Frame(NamedTuple, Generic[M]):
+    """A message and its payload (empty where none follows)."""
+
+    message: M
+    payload: memoryview
+
+
+_EMPTY: Final = memoryview(b"")
+
+
+def encode_frame(encoder: msgspec.msgpack.Encoder, message: object) -> bytearray:
+    """Return the frame of `message` without its payload, which the caller sends after it.
+
+    Raises:
+        LimitExceeded: the message is over `MAX_MESSAGE`.
+    """
+    frame = bytearray(_LENGTH_SIZE)
+    encoder.encode_into(message, frame, _LENGTH_SIZE)
+    length = len(frame) - _LENGTH_SIZE
+    if length > MAX_MESSAGE:
+        raise LimitExceeded(f"a message of {length} bytes, over the limit of {MAX_MESSAGE}")
+    frame[:_LENGTH_SIZE] = length.to_bytes(_LENGTH_SIZE, "big")
+    return frame
+
+
+class FrameReader(Generic[M]):
+    """Turns bytes into frames, one `feed` of exactly `wanted` bytes at a time.
+
+    Args:
+        decoder: typed decoder of the messages that may come.
+        payload_size: how many payload bytes follow a message; none do when left out.
+        max_message: limit of a message in bytes.
+        max_payload: limit of a payload in bytes.
+    """
+
+    def __init__(
+        self,
+        decoder: msgspec.msgpack.Decoder[M],
+        payload_size: Callable[[M], int] | None = None,
+        *,
+        max_message: int = MAX_MESSAGE,
+        max_payload: int = MAX_PAYLOAD,
+    ) -> None:
+        self._decoder = decoder
+        self._payload_size = payload_size
+        self._max_message = max_message
+        self._max_payload = max_payload
+        self._wanted = _LENGTH_SIZE
+        self._in_length = True
+        self._message: M | None = None
+
+    @property
+    def wanted(self) -> int:
+        """Bytes that the next `feed` takes."""
+        return self._wanted
+
+    @property
+    def between_frames(self) -> bool:
+        """Whether the stream may end here."""
+        return self._in_length
+
+    def feed(self, data: bytes | bytearray | memoryview) -> Frame[M] | None:
+        """Take the next `wanted` bytes and return the frame that they complete, if they do.
+
+        A payload is kept as the buffer that was fed, not copied.
+
+        Raises:
+            ValueError: not exactly `wanted` bytes; a mistake of the caller, not of the peer.
+            Malformed: the bytes are no message of the decoder's type.
+            LimitExceeded: a length over its limit.
+        """
+        if len(data) != self._wanted:
+            raise ValueError(f"fed {len(data)} bytes where {self._wanted} are wanted")
+        if self._in_length:
+            return self._feed_length(data)
+        if self._message is not None:
+            return self._complete(self._message, memoryview(data))
+        return self._feed_message(data)
+
+    def eof(self) -> None:
+        """Say that the stream has ended.
+
+        Raises:
+            Truncated: it ended inside a frame.
+        """
+        if not self.between_frames:
+            raise Truncated(f"the stream ended with {self._wanted} bytes of a frame missing")
+
+    def _feed_length(self, data: bytes | bytearray | memoryview) -> None:
+        length = int.from_bytes(data, "big")
+        if length == 0:
+            raise Malformed("a message of no bytes")
+        if length > self._max_message:
+            raise LimitExceeded(f"a message of {length} bytes, over {self._max_message}")
+        self._wanted, self._in_length = length, False
+
+    def _feed_message(self, data: bytes | bytearray | memoryview) -> Frame[M] | None:
+        try:
+            message = self._decoder.decode(data)
+        except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError) as error:
+            raise Malformed(f"not a message of this protocol: {error}") from error
+        size = self._payload_size(message) if self._payload_size is not None else 0
+        if size < 0:
+            raise Malformed(f"a payload of {size} bytes")
+        if size > self._max_payload:
+            raise LimitExceeded(f"a payload of {size} bytes, over {self._max_payload}")
+        if size == 0:
+            return self._complete(message, _EMPTY)
+        self._message, self._wanted = message, size
+        return None
+
+    def _complete(self, message: M, payload: memoryview) -> Frame[M]:
+        self._message, self._wanted, self._in_length = None, _LENGTH_SIZE, True
+        return Frame(message, payload)

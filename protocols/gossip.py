@@ -1,0 +1,102 @@
+"""What nodes tell each other over pubsub: their own record, and the election's ballots."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from protocols.engine import EngineName
+
+__all__ = [
+    "ElectionMessage",
+    "GossipMessage",
+    "Heartbeat",
+    "InstanceRecord",
+    "InstanceState",
+    "InterfaceClass",
+    "InterfaceRecord",
+    "Leave",
+    "NodeRecord",
+    "Role",
+]
+
+Role: TypeAlias = Literal["prefill", "decode"]
+InterfaceClass: TypeAlias = Literal[
+    "thunderbolt", "ethernet", "wifi", "other", "loopback", "virtual"
+]
+InstanceState: TypeAlias = Literal["loading", "ready", "failed", "restarting"]
+
+
+class InterfaceRecord(msgspec.Struct, frozen=True):
+    """A network interface with its class from the hardware and its usable addresses."""
+
+    name: str
+    klass: InterfaceClass
+    addresses: tuple[str, ...]
+    """Without prefix length; link-local IPv6 carries no scope, which means nothing elsewhere."""
+    speed_mbps: int = 0
+    """0 when the driver does not say."""
+
+
+class InstanceRecord(msgspec.Struct, frozen=True):
+    """A loaded (or loading) model on a node."""
+
+    id: str
+    model: str
+    base_model: str
+    engine: EngineName
+    roles: tuple[Role, ...]
+    state: InstanceState
+    load: int = 0
+    """Requests it works on or has queued."""
+    max_context: int = 0
+    fingerprint: str = ""
+    prefill_tokens_per_s: float = 0.0
+    decode_tokens_per_s: float = 0.0
+    kv_bytes_per_token: int = 0
+    reason: str = ""
+    """Why it is not ready."""
+
+
+class NodeRecord(msgspec.Struct, frozen=True, tag="record"):
+    """Everything a node says of itself. The last writer wins, by (incarnation, sequence)."""
+
+    peer_id: str
+    incarnation: int
+    """Grows with each start of the node; persisted."""
+    sequence: int
+    cluster: str
+    host: str
+    addresses: tuple[str, ...]
+    """Multiaddrs without the peer id."""
+    interfaces: tuple[InterfaceRecord, ...]
+    roles: tuple[Role, ...]
+    engines: tuple[EngineName, ...]
+    memory_total: int
+    """Bytes."""
+    memory_free: int
+    instances: tuple[InstanceRecord, ...]
+    api: str = ""
+    """Where the HTTP API listens, as host:port."""
+    version: str = ""
+
+
+class Leave(msgspec.Struct, frozen=True, tag="leave"):
+    """The node is going, on purpose."""
+
+    peer_id: str
+    incarnation: int
+
+
+class Heartbeat(msgspec.Struct, frozen=True, tag="heartbeat"):
+    """What the master says every second, and a candidate when it claims a term."""
+
+    peer_id: str
+    term: int
+    seniority: int
+    """Milliseconds that the sender has been up by its own monotonic clock; more ranks first."""
+
+
+ElectionMessage: TypeAlias = Heartbeat
+GossipMessage: TypeAlias = NodeRecord | Leave | Heartbeat
