@@ -18,6 +18,7 @@ from protocols.chat import Message, Sampling
 from protocols.kv_prefill.messages import Chunk, Codec, Timings
 
 __all__ = [
+    "Acknowledge",
     "Cancel",
     "Cancelled",
     "Capabilities",
@@ -90,6 +91,17 @@ class Prefill(msgspec.Struct, frozen=True, tag="prefill"):
     codec: Codec
     deliver: bool = True
     reuse: bool = True
+
+
+class Acknowledge(msgspec.Struct, frozen=True, tag="acknowledge"):
+    """`size` payload bytes of the prefill's chunks have left the node.
+
+    The engine holds back what is over its limit of unacknowledged bytes, so that a slow receiver
+    slows the computation down and fills no memory.
+    """
+
+    request: str
+    size: int
 
 
 class Receive(msgspec.Struct, frozen=True, tag="receive"):
@@ -276,7 +288,9 @@ class Failed(msgspec.Struct, frozen=True, tag="failed"):
     reason: str
 
 
-NodeMessage: TypeAlias = Load | Tokenize | Prefill | Receive | Inject | Generate | Cancel | Shutdown
+NodeMessage: TypeAlias = (
+    Load | Tokenize | Prefill | Acknowledge | Receive | Inject | Generate | Cancel | Shutdown
+)
 EngineMessage: TypeAlias = (
     Loading
     | Loaded

@@ -1,0 +1,188 @@
+"""Chunks on their way from an engine's step to the node: encoded and sent by other threads."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import msgspec
+import numpy as np
+from loguru import logger
+
+from engines.channel import NodeChannel
+from protocols.engine import Failed, PrefillChunk, PrefillFinished, PrefillStarted
+from protocols.kv_prefill.codec import encode_chunk
+from protocols.kv_prefill.messages import Codec, Timings
+
+__all__ = ["ChunkSender"]
+
+MAX_UNACKNOWLEDGED = 128 << 20
+"""Bytes of one request's chunks, raw, between the engine's step and the node's network."""
+
+
+class _Transfer(msgspec.Struct):
+    """What is known of one request's chunks."""
+
+    received_at: float
+    opened_at: float = 0.0
+    finished_at: float = 0.0
+    first_chunk_at: float = 0.0
+    codec: Codec = "raw"
+    encoding: int = 0
+    """Chunks between `emit` and the channel."""
+    unacknowledged: int = 0
+    chunks: int = 0
+    raw_bytes: int = 0
+    sent_bytes: int = 0
+    encode_s: float = 0.0
+    computed: int = -1
+    """Set by `finish`."""
+    discarded: bool = False
+
+
+class ChunkSender:
+    """The engine process's `ChunkSink` (see `engines.base`).
+
+    Args:
+        channel: where the messages go.
+        threads: how many encode at once.
+    """
+
+    def __init__(self, channel: NodeChannel, threads: int = 1) -> None:
+        self._channel = channel
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="chunk-encoder")
+        self._state = threading.Condition()
+        self._transfers: dict[str, _Transfer] = {}
+
+    def expect(self, request: str) -> None:
+        """Note when a prefill was received: its queueing time counts from now."""
+        with self._state:
+            self._transfers[request] = _Transfer(received_at=time.monotonic())
+
+    def open(self, request: str, codec: Codec, cached: int) -> None:
+        """See `ChunkSink.open`."""
+        with self._state:
+            transfer = self._transfers.get(request)
+            if transfer is None:
+                return
+            transfer.opened_at = time.monotonic()
+            transfer.codec = codec
+        self._channel.send(PrefillStarted(request=request, cached=cached, codec=codec))
+
+    def emit(
+        self, request: str, layer: int, start: int, end: int, arrays: Sequence[np.ndarray]
+    ) -> None:
+        """See `ChunkSink.emit`."""
+        size = sum(array.nbytes for array in arrays)
+        with self._state:
+            transfer = self._transfers.get(request)
+            if transfer is None:
+                return
+            self._state.wait_for(
+                lambda: transfer.discarded or transfer.unacknowledged < MAX_UNACKNOWLEDGED
+            )
+            if transfer.discarded:
+                return
+            transfer.encoding += 1
+            transfer.unacknowledged += size
+        job = self._pool.submit(self._encode, request, transfer, layer, start, end, arrays)
+        job.add_done_callback(lambda done: self._fail_if_raised(request, done))
+
+    def acknowledge(self, request: str, size: int) -> None:
+        """Note that `size` payload bytes have left the node. Any thread."""
+        with self._state:
+            transfer = self._transfers.get(request)
+            if transfer is not None:
+                transfer.unacknowledged -= size
+                self._state.notify_all()
+
+    def finish(self, request: str, computed: int) -> None:
+        """See `ChunkSink.finish`."""
+        with self._state:
+            transfer = self._transfers.get(request)
+            if transfer is None:
+                return
+            transfer.finished_at = time.monotonic()
+            transfer.computed = computed
+            finished = self._take_if_finished(request, transfer)
+        if finished is not None:
+            self._channel.send_bulk(request, finished)
+
+    def discard(self, request: str) -> None:
+        """See `ChunkSink.discard`."""
+        with self._state:
+            transfer = self._transfers.pop(request, None)
+            if transfer is not None:
+                transfer.discarded = True
+                self._state.notify_all()
+        self._channel.drop(request)
+
+    def close(self) -> None:
+        """Drop what has not been encoded yet and end the threads."""
+        with self._state:
+            for transfer in self._transfers.values():
+                transfer.discarded = True
+            self._transfers.clear()
+            self._state.notify_all()
+        self._pool.shutdown(cancel_futures=True)
+
+    def _encode(
+        self,
+        request: str,
+        transfer: _Transfer,
+        layer: int,
+        start: int,
+        end: int,
+        arrays: Sequence[np.ndarray],
+    ) -> None:
+        if transfer.discarded:
+            return
+        began = time.monotonic()
+        chunk, payload = encode_chunk(layer, start, end, arrays, transfer.codec)
+        encode_s = time.monotonic() - began
+        self._channel.send_bulk(request, PrefillChunk(request=request, chunk=chunk), payload)
+        with self._state:
+            transfer.encode_s += encode_s
+            transfer.first_chunk_at = transfer.first_chunk_at or time.monotonic()
+            transfer.chunks += 1
+            transfer.raw_bytes += chunk.raw_size
+            transfer.sent_bytes += chunk.size
+            # The node acknowledges what it sees: encoded bytes.
+            transfer.unacknowledged -= chunk.raw_size - chunk.size
+            transfer.encoding -= 1
+            self._state.notify_all()
+            finished = self._take_if_finished(request, transfer)
+        if transfer.discarded:
+            self._channel.drop(request)
+        elif finished is not None:
+            self._channel.send_bulk(request, finished)
+
+    def _fail_if_raised(self, request: str, job: Future[None]) -> None:
+        if job.cancelled():
+            return
+        error = job.exception()
+        if error is not None:
+            logger.opt(exception=error).error("a chunk of request {} could not be sent", request)
+            self.discard(request)
+            self._channel.send(Failed(request=request, code="engine", reason=repr(error)))
+
+    def _take_if_finished(self, request: str, transfer: _Transfer) -> PrefillFinished | None:
+        if transfer.computed < 0 or transfer.encoding or transfer.discarded:
+            return None
+        del self._transfers[request]
+        received = transfer.received_at
+        return PrefillFinished(
+            request=request,
+            chunks=transfer.chunks,
+            raw_bytes=transfer.raw_bytes,
+            sent_bytes=transfer.sent_bytes,
+            computed=transfer.computed,
+            timings=Timings(
+                queue_s=transfer.opened_at - received,
+                compute_s=transfer.finished_at - transfer.opened_at,
+                encode_s=transfer.encode_s,
+                first_chunk_s=max(0.0, transfer.first_chunk_at - received),
+            ),
+        )
