@@ -1,0 +1,1 @@
+"""libp2p for bulk data: a host, and byte streams over it."""
