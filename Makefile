@@ -20,6 +20,8 @@ $(READY): requirements/cpu.txt pyproject.toml | $(BIN)/python
 
 $(READY_DEV): requirements/dev.txt $(READY)
 	$(BIN)/python -m pip install --quiet --no-deps -r requirements/dev.txt
+	# trio-typing, which libp2p imports, brings stubs of a trio of years ago that hide trio's own types.
+	rm -rf $(VENV)/lib/python3*/site-packages/*trio-stubs $(VENV)/lib/python3*/site-packages/outcome-stubs
 	@touch $@
 
 demo: $(READY)

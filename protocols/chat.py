@@ -90,6 +90,8 @@ class PrefillReport(msgspec.Struct, frozen=True):
     tokens: TokenCounts
     bytes: int
     """Sent over the route, encoded."""
+    raw_bytes: int
+    """The same before encoding."""
     route: str | None
     ttft_ms: float
     """From the decode node's receipt of the request to its first token."""

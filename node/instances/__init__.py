@@ -1,0 +1,1 @@
+"""Engine instances of this node: their processes, the connection to each, and their supervision."""

@@ -1,0 +1,240 @@
+"""The node's end of the socketpair to one engine process."""
+
+from __future__ import annotations
+
+from collections import deque
+from types import TracebackType
+from typing import Final, TypeAlias
+
+import msgspec
+import trio
+from loguru import logger
+
+from node.errors import EngineDied
+from protocols.engine import (
+    Cancel,
+    Cancelled,
+    EngineMessage,
+    Failed,
+    Finished,
+    Loaded,
+    LoadFailed,
+    Loading,
+    NodeMessage,
+    PrefillChunk,
+    PrefillFinished,
+    Tokenized,
+)
+from protocols.errors import ProtocolError
+from protocols.framing import Frame, FrameReader, encode_frame
+
+__all__ = ["EngineConnection", "LoadMessage", "RequestHandle"]
+
+LoadMessage: TypeAlias = Loading | Loaded | LoadFailed
+
+CANCEL_TIMEOUT_S: Final = 5.0
+"""How long leaving a request waits for the engine to confirm that it has forgotten it."""
+
+_TERMINAL: Final = (Tokenized, PrefillFinished, Finished, Cancelled, Failed)
+
+
+class RequestHandle:
+    """One request's messages to and from the engine.
+
+    An async context manager: leaving it before the engine's terminal message has come cancels the
+    request and waits, shielded and with a deadline, until the engine says that it is gone.
+    """
+
+    def __init__(self, connection: EngineConnection, request: str) -> None:
+        self.id = request
+        self._connection = connection
+        self._frames: deque[Frame[EngineMessage]] = deque()
+        self._arrived = trio.Event()
+        self._terminated = False
+        self._sent_anything = False
+
+    async def send(self, message: NodeMessage, payload: memoryview | None = None) -> None:
+        """Send a message about this request.
+
+        Raises:
+            EngineDied: the engine process is gone.
+        """
+        self._sent_anything = True
+        await self._connection.send(message, payload)
+
+    async def receive(self) -> Frame[EngineMessage]:
+        """Return the engine's next message about this request, waiting for it.
+
+        Raises:
+            EngineDied: the engine process is gone and everything it said has been received.
+        """
+        while not self._frames:
+            self._connection.check()
+            self._arrived = trio.Event()
+            await self._arrived.wait()
+        return self._frames.popleft()
+
+    async def __aenter__(self) -> RequestHandle:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            if self._sent_anything and not self._terminated and self._connection.alive:
+                with trio.move_on_after(CANCEL_TIMEOUT_S, shield=True) as scope:
+                    await self._cancel()
+                if scope.cancelled_caught:
+                    logger.warning(
+                        "the engine has not confirmed within {} s that request {} is cancelled",
+                        CANCEL_TIMEOUT_S,
+                        self.id,
+                    )
+        finally:
+            self._connection.forget(self.id)
+
+    async def _cancel(self) -> None:
+        try:
+            await self._connection.send(Cancel(request=self.id))
+            while not self._terminated:
+                self._frames.clear()
+                await self.receive()
+        except EngineDied:
+            return  # with it, whatever the request held is gone
+
+    def _deliver(self, frame: Frame[EngineMessage]) -> None:
+        self._frames.append(frame)
+        self._terminated = self._terminated or isinstance(frame.message, _TERMINAL)
+        self._arrived.set()
+
+    def _wake(self) -> None:
+        self._arrived.set()
+
+
+class EngineConnection:
+    """Routes messages between an engine process and the requests that it works on.
+
+    Args:
+        stream: connected to the engine process; owned by this object.
+    """
+
+    def __init__(self, stream: trio.SocketStream) -> None:
+        self._stream = stream
+        self._encoder = msgspec.msgpack.Encoder()
+        self._sending = trio.Lock()
+        self._handles: dict[str, RequestHandle] = {}
+        self._dead_because: str | None = None
+        self._load_in, self.load_messages = trio.open_memory_channel[LoadMessage](1024)
+
+    @property
+    def alive(self) -> bool:
+        """Whether the engine process still holds its end."""
+        return self._dead_because is None
+
+    @property
+    def requests(self) -> int:
+        """How many requests are open."""
+        return len(self._handles)
+
+    def check(self) -> None:
+        """Raise when there is nobody at the other end.
+
+        Raises:
+            EngineDied: the engine process is gone.
+        """
+        if self._dead_because is not None:
+            raise EngineDied(self._dead_because)
+
+    def open(self, request: str) -> RequestHandle:
+        """Return a handle for a new request.
+
+        Raises:
+            EngineDied: the engine process is gone.
+            ValueError: a request of that id is open.
+        """
+        self.check()
+        if request in self._handles:
+            raise ValueError(f"request {request} is open already")
+        handle = RequestHandle(self, request)
+        self._handles[request] = handle
+        return handle
+
+    def forget(self, request: str) -> None:
+        """Deliver nothing more to a request."""
+        self._handles.pop(request, None)
+
+    async def send(self, message: NodeMessage, payload: memoryview | None = None) -> None:
+        """Send a message and the payload that belongs to it.
+
+        A frame once begun is sent whole even when the caller is cancelled: half of one would make
+        everything after it unreadable.
+
+        Raises:
+            EngineDied: the engine process is gone.
+        """
+        frame = encode_frame(self._encoder, message)
+        async with self._sending:
+            self.check()
+            await trio.lowlevel.checkpoint_if_cancelled()
+            with trio.CancelScope(shield=True):
+                try:
+                    await self._stream.send_all(frame)
+                    if payload is not None:
+                        await self._stream.send_all(payload)
+                except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
+                    self.close("its socket broke")
+                    raise EngineDied("its socket broke") from error
+
+    async def run(self) -> None:
+        """Receive until the engine process closes its end, then tell every open request."""
+        reader: FrameReader[EngineMessage] = FrameReader(
+            msgspec.msgpack.Decoder(EngineMessage),
+            lambda message: message.chunk.size if isinstance(message, PrefillChunk) else 0,
+        )
+        reason = "the engine process ended"
+        try:
+            while await self._receive_frame(reader):
+                pass
+        except (OSError, ProtocolError) as error:
+            reason = f"the channel to the engine process broke: {error}"
+            logger.error(reason)
+        finally:
+            self.close(reason)
+
+    def close(self, reason: str) -> None:
+        """Close the socket and let every open request fail with `reason`."""
+        if self._dead_because is None:
+            self._dead_because = reason
+        self._stream.socket.close()
+        self._load_in.close()
+        for handle in self._handles.values():
+            handle._wake()
+
+    async def _receive_frame(self, reader: FrameReader[EngineMessage]) -> bool:
+        buffer = memoryview(bytearray(reader.wanted))
+        pending = buffer
+        while pending:
+            received = await self._stream.socket.recv_into(pending)
+            if received == 0:
+                reader.eof()
+                return False
+            pending = pending[received:]
+        frame = reader.feed(buffer)
+        if frame is not None:
+            self._route(frame)
+        return True
+
+    def _route(self, frame: Frame[EngineMessage]) -> None:
+        message = frame.message
+        if isinstance(message, LoadMessage):
+            try:
+                self._load_in.send_nowait(message)
+            except (trio.WouldBlock, trio.BrokenResourceError):
+                logger.debug("nobody waits for {}", message)
+            return
+        handle = self._handles.get(message.request)
+        if handle is not None:
+            handle._deliver(frame)

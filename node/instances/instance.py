@@ -1,0 +1,219 @@
+"""One model on one engine of this node, kept running."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+import trio
+from loguru import logger
+
+from node.errors import EngineDied, EngineRequestFailed, InstanceNotReady
+from node.instances.connection import EngineConnection, RequestHandle
+from node.instances.process import EngineHandle, start_engine
+from protocols.chat import Message
+from protocols.engine import (
+    Capabilities,
+    EngineName,
+    Failed,
+    Load,
+    Loaded,
+    LoadFailed,
+    Loading,
+    Tokenize,
+    Tokenized,
+)
+from protocols.gossip import InstanceRecord, InstanceState, Role
+from protocols.kv_prefill.messages import unpack_tokens
+
+__all__ = ["Instance", "InstanceSpec"]
+
+FIRST_BACKOFF_S: Final = 0.5
+MAX_BACKOFF_S: Final = 30.0
+HEALTHY_AFTER_S: Final = 60.0
+"""A process that ran this long starts its back-off anew."""
+
+RATE_WEIGHT: Final = 0.3
+"""Of a new measurement against the remembered rate."""
+MIN_MEASURED_TOKENS: Final = 64
+"""Shorter prefills say more about latency than about rate."""
+
+
+class InstanceSpec(msgspec.Struct, frozen=True):
+    """What to load, and on what."""
+
+    model: str
+    path: str
+    engine: EngineName
+    roles: tuple[Role, ...]
+    memory_bytes: int = 0
+    max_context: int = 0
+
+
+class Instance:
+    """Supervises an engine process: starts it, loads the model, restarts it with back-off.
+
+    Args:
+        spec: what to load.
+        base_model: the name that quantizations of the same model share.
+        on_change: called whenever `record` would say something new.
+        on_loading: told the stage of loading and how far it is, from 0 to 1.
+    """
+
+    def __init__(
+        self,
+        spec: InstanceSpec,
+        base_model: str,
+        on_change: Callable[[], None],
+        on_loading: Callable[[str, float], None],
+    ) -> None:
+        self.id = f"{spec.engine}-{secrets.token_hex(3)}"
+        self.spec = spec
+        self.base_model = base_model
+        self.state: InstanceState = "loading"
+        self.reason = ""
+        self.epoch = ""
+        self.capabilities: Capabilities | None = None
+        self.prefill_rate = 0.0
+        self._on_change = on_change
+        self._on_loading = on_loading
+        self._connection: EngineConnection | None = None
+        self._sequence = 0
+
+    @property
+    def load(self) -> int:
+        """Requests that are open on the engine."""
+        return self._connection.requests if self._connection is not None else 0
+
+    @property
+    def roles(self) -> tuple[Role, ...]:
+        """What this instance does: what it was asked to, as far as the engine can."""
+        if self.capabilities is None:
+            return self.spec.roles
+        can = {"prefill": self.capabilities.can_prefill, "decode": self.capabilities.can_generate}
+        return tuple(role for role in self.spec.roles if can[role])
+
+    def record(self) -> InstanceRecord:
+        """Return what other nodes are told of this instance."""
+        capabilities = self.capabilities
+        layout = capabilities.layout if capabilities else None
+        return InstanceRecord(
+            id=self.id,
+            model=self.spec.model,
+            base_model=self.base_model,
+            engine=self.spec.engine,
+            roles=self.roles,
+            state=self.state,
+            load=self.load,
+            max_context=capabilities.max_context if capabilities else 0,
+            fingerprint=layout.fingerprint if layout else "",
+            prefill_tokens_per_s=self.prefill_rate,
+            decode_tokens_per_s=capabilities.decode_tokens_per_s if capabilities else 0.0,
+            kv_bytes_per_token=layout.total_nbytes(0, 1024) // 1024 if layout else 0,
+            reason=self.reason,
+        )
+
+    def request(self, request: str) -> RequestHandle:
+        """Return a handle, to be entered with `async with`, for one request to the engine.
+
+        Args:
+            request: names the request in the log; made unique here.
+
+        Raises:
+            InstanceNotReady: the model is not loaded (yet, or any more).
+        """
+        connection = self._connection
+        if self.state != "ready" or connection is None or not connection.alive:
+            detail = f": {self.reason}" if self.reason else ""
+            raise InstanceNotReady(f"{self.spec.model} on {self.id} is {self.state}{detail}")
+        self._sequence += 1
+        return connection.open(f"{request}#{self._sequence}")
+
+    async def tokenize(self, request: str, messages: tuple[Message, ...]) -> list[int]:
+        """Apply the chat template and return token ids.
+
+        Raises:
+            InstanceNotReady: the model is not loaded.
+            EngineRequestFailed: the messages do not fit the template.
+            EngineDied: the engine process died.
+        """
+        async with self.request(request) as handle:
+            await handle.send(Tokenize(request=handle.id, messages=messages))
+            message = (await handle.receive()).message
+            if isinstance(message, Failed):
+                raise EngineRequestFailed(message.code, message.reason)
+            if not isinstance(message, Tokenized):
+                raise EngineDied(f"the engine answered Tokenize with {message}")
+            return unpack_tokens(message.tokens)
+
+    def measured_prefill(self, tokens: int, seconds: float) -> None:
+        """Refine the prefill rate by what a request took."""
+        if tokens < MIN_MEASURED_TOKENS or seconds <= 0:
+            return
+        rate = tokens / seconds
+        self.prefill_rate += RATE_WEIGHT * (rate - self.prefill_rate) if self.prefill_rate else rate
+
+    async def run(self) -> None:
+        """Keep the engine running until cancelled; return only when it can never load."""
+        backoff = FIRST_BACKOFF_S
+        while True:
+            began = trio.current_time()
+            async with start_engine(self.spec.engine, self.id) as engine:
+                if not await self._load(engine):
+                    return
+                await engine.process.wait()
+                # What the process said before it died explains it.
+                with trio.move_on_after(1):
+                    await trio.sleep(0.1)
+            self._connection = None
+            if trio.current_time() - began > HEALTHY_AFTER_S:
+                backoff = FIRST_BACKOFF_S
+            logger.error("{}: {}; restarting in {} s", self.id, engine.epitaph(), backoff)
+            self._enter("restarting", engine.epitaph())
+            await trio.sleep(backoff)
+            backoff = min(backoff * 2, MAX_BACKOFF_S)
+
+    async def _load(self, engine: EngineHandle) -> bool:
+        """Load the model; return whether it makes sense to go on with this instance."""
+        connection = engine.connection
+        spec = self.spec
+        try:
+            await connection.send(
+                Load(
+                    model=spec.model,
+                    path=spec.path,
+                    memory_bytes=spec.memory_bytes,
+                    max_context=spec.max_context,
+                )
+            )
+        except EngineDied:
+            return True
+        async for message in connection.load_messages:
+            match message:
+                case Loading():
+                    self._on_loading(message.stage, message.fraction)
+                case LoadFailed():
+                    logger.error("{} cannot load {}: {}", self.id, spec.model, message.reason)
+                    self._enter("failed", message.reason)
+                    return False
+                case Loaded():
+                    self._connection = connection
+                    self.epoch, self.capabilities = message.epoch, message.capabilities
+                    self.prefill_rate = message.capabilities.prefill_tokens_per_s
+                    self._enter("ready", "")
+                    logger.info(
+                        "{} is ready on {} ({}): prefill {:.0f}, decode {:.0f} tokens/s",
+                        spec.model,
+                        self.id,
+                        message.capabilities.device,
+                        message.capabilities.prefill_tokens_per_s,
+                        message.capabilities.decode_tokens_per_s,
+                    )
+                    return True
+        return True
+
+    def _enter(self, state: InstanceState, reason: str) -> None:
+        self.state, self.reason = state, reason
+        self._on_change()

@@ -1,0 +1,114 @@
+"""Starting and ending an engine process."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Final
+
+import trio
+from loguru import logger
+
+from node.errors import EngineDied
+from node.instances.connection import EngineConnection
+from protocols.engine import EngineName, Shutdown
+
+__all__ = ["EngineHandle", "start_engine"]
+
+SHUTDOWN_TIMEOUT_S: Final = 3.0
+"""From `Shutdown` to the kill."""
+
+LOG_TAIL: Final = 20
+"""Lines of an engine's log kept to explain its death."""
+
+
+class EngineHandle:
+    """A running engine process and the connection to it."""
+
+    def __init__(self, process: trio.Process, connection: EngineConnection) -> None:
+        self.process = process
+        self.connection = connection
+        self.log: deque[str] = deque(maxlen=LOG_TAIL)
+
+    def epitaph(self) -> str:
+        """Say in a line how the process ended."""
+        status = self.process.returncode
+        last = next((line for line in reversed(self.log) if line.strip()), "")
+        how = f"signal {-status}" if status is not None and status < 0 else f"exit status {status}"
+        return f"the engine process ended ({how})" + (f": {last.strip()}" if last else "")
+
+
+@asynccontextmanager
+async def start_engine(engine: EngineName, label: str) -> AsyncIterator[EngineHandle]:
+    """Run an engine process for the length of the `async with` block.
+
+    The process is spawned, never forked from this one. It is asked to shut down at the end, and
+    killed when it does not; it also ends by itself when this process dies.
+
+    Args:
+        engine: which engine.
+        label: names it in the log.
+
+    Raises:
+        OSError: the process cannot be started.
+    """
+    ours, theirs = socket.socketpair()
+    # Not our environment's to say: the interpreter must find the packages it is installed with,
+    # not files that lie in the directory where the node was started.
+    command = [sys.executable, "-P", "-m", "engines.process", engine, str(theirs.fileno())]
+    with theirs:
+        try:
+            process = await trio.lowlevel.open_process(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,
+                env={**os.environ, "PYTHONUNBUFFERED": "1"},
+            )
+        except BaseException:
+            ours.close()
+            raise
+    connection = EngineConnection(trio.SocketStream(trio.socket.from_stdlib_socket(ours)))
+    handle = EngineHandle(process, connection)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(connection.run)
+        nursery.start_soon(_copy_log, handle, label)
+        try:
+            yield handle
+        finally:
+            with trio.CancelScope(shield=True):
+                await _end(handle)
+            nursery.cancel_scope.cancel()
+
+
+async def _end(handle: EngineHandle) -> None:
+    with trio.move_on_after(SHUTDOWN_TIMEOUT_S):
+        try:
+            await handle.connection.send(Shutdown())
+        except EngineDied:
+            logger.debug("the engine process had ended before it was asked to")
+        await handle.process.wait()
+    if handle.process.returncode is None:
+        handle.process.kill()
+        await handle.process.wait()
+    handle.connection.close("the engine was shut down")
+
+
+async def _copy_log(handle: EngineHandle, label: str) -> None:
+    stream = handle.process.stderr
+    if stream is None:
+        return
+    partial = b""
+    async for data in stream:
+        *lines, partial = (partial + data).split(b"\n")
+        for line in lines:
+            text = line.decode(errors="replace").rstrip()
+            handle.log.append(text)
+            logger.debug("[{}] {}", label, text)
