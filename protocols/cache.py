@@ -8,7 +8,7 @@ each C-contiguous with the tokens in the first dimension, little-endian.
 from __future__ import annotations
 
 import math
-from typing import Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 
@@ -31,7 +31,10 @@ ITEM_SIZES: dict[DType, int] = {"bfloat16": 2, "float16": 2, "float32": 4, "floa
 """Bytes per element."""
 
 MAX_DIM = 1 << 24
-"""No dimension of a layout may be larger; keeps every size computed from one far below 2**63."""
+"""No dimension of a layout may be larger; keeps the bytes per token of one far below 2**63."""
+
+Dim: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=MAX_DIM)]
+Shape: TypeAlias = Annotated[tuple[Dim, ...], msgspec.Meta(max_length=8)]
 
 
 class ArraySpec(msgspec.Struct, frozen=True):
@@ -50,9 +53,9 @@ class ArraySpec(msgspec.Struct, frozen=True):
 class AttentionLayer(msgspec.Struct, frozen=True, tag="attention"):
     """Keys `[tokens, kv_heads, k_dim]` and values `[tokens, kv_heads, v_dim]` of every token."""
 
-    kv_heads: int
-    k_dim: int
-    v_dim: int
+    kv_heads: Dim
+    k_dim: Dim
+    v_dim: Dim
 
     def arrays(self, tokens: int, dtype: DType) -> tuple[ArraySpec, ...]:
         """Return the arrays that a chunk of `tokens` tokens carries, in payload order."""
@@ -69,10 +72,10 @@ class AttentionLayer(msgspec.Struct, frozen=True, tag="attention"):
 class WindowLayer(msgspec.Struct, frozen=True, tag="window"):
     """As attention, of which only the last `window` tokens are needed."""
 
-    kv_heads: int
-    k_dim: int
-    v_dim: int
-    window: int
+    kv_heads: Dim
+    k_dim: Dim
+    v_dim: Dim
+    window: Annotated[int, msgspec.Meta(ge=1, le=MAX_DIM)]
 
     arrays = AttentionLayer.arrays
 
@@ -87,8 +90,8 @@ class LatentLayer(msgspec.Struct, frozen=True, tag="latent"):
     Source: DeepSeek-V2 (arXiv 2405.04434), section 2.1.
     """
 
-    rank: int
-    rope_dim: int
+    rank: Dim
+    rope_dim: Dim
 
     def arrays(self, tokens: int, dtype: DType) -> tuple[ArraySpec, ...]:
         """Return the arrays that a chunk of `tokens` tokens carries, in payload order."""
@@ -104,7 +107,7 @@ class StateArray(msgspec.Struct, frozen=True):
     """Shape and dtype of one recurrent-state array; it has no token dimension."""
 
     name: str
-    shape: tuple[int, ...]
+    shape: Shape
     dtype: DType
 
 

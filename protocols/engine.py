@@ -13,7 +13,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from protocols.cache import CacheLayout
+from protocols.cache import CacheLayout, DType
 from protocols.chat import Message, Sampling
 from protocols.kv_prefill.messages import Chunk, Codec, Timings
 
@@ -108,11 +108,15 @@ class Receive(msgspec.Struct, frozen=True, tag="receive"):
     """Make room for a cache of `[start, end)` that `Inject`s of the same request will bring.
 
     `end` is at most the prompt's length less one: the last token is decoded to get first logits.
+    It may come again with another `dtype`, when the rest comes from another prefill engine: what
+    has been injected stays.
     """
 
     request: str
     start: int
     end: int
+    dtype: DType = "bfloat16"
+    """Of the arrays that do not name their own in the layout: the sender's, not this engine's."""
 
 
 class Inject(msgspec.Struct, frozen=True, tag="inject"):

@@ -2,7 +2,9 @@
 
 __all__ = [
     "ChecksumMismatch",
+    "LayoutMismatch",
     "LimitExceeded",
+    "LocalError",
     "Malformed",
     "ProtocolError",
     "Truncated",
@@ -32,3 +34,11 @@ class ChecksumMismatch(ProtocolError):
 
 class UnexpectedMessage(ProtocolError):
     """A well-formed message that may not come now."""
+
+
+class LayoutMismatch(ProtocolError):
+    """A cache layout that is not ours: a cache in it would be injected into the wrong places."""
+
+
+class LocalError(RuntimeError):
+    """This side did what the protocol does not let it do now; a mistake here, not the peer's."""

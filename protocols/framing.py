@@ -60,7 +60,8 @@ class FrameReader(Generic[M]):
 
     Args:
         decoder: typed decoder of the messages that may come.
-        payload_size: how many payload bytes follow a message; none do when left out.
+        payload_size: how many payload bytes follow a message; none do when left out. It may refuse
+            the message by raising a `ProtocolError`.
         max_message: limit of a message in bytes.
         max_payload: limit of a payload in bytes.
     """
@@ -90,6 +91,11 @@ class FrameReader(Generic[M]):
     def between_frames(self) -> bool:
         """Whether the stream may end here."""
         return self._in_length
+
+    @property
+    def headed(self) -> M | None:
+        """The message whose payload the next `feed` takes, if one is due."""
+        return self._message
 
     def feed(self, data: bytes | bytearray | memoryview) -> Frame[M] | None:
         """Take the next `wanted` bytes and return the frame that they complete, if they do.
@@ -129,7 +135,7 @@ class FrameReader(Generic[M]):
     def _feed_message(self, data: bytes | bytearray | memoryview) -> Frame[M] | None:
         try:
             message = self._decoder.decode(data)
-        except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise Malformed(f"not a message of this protocol: {error}") from error
         size = self._payload_size(message) if self._payload_size is not None else 0
         if size < 0:

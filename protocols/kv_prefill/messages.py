@@ -13,14 +13,16 @@ A `Chunk` frame is followed by exactly `Chunk.size` payload bytes.
 from __future__ import annotations
 
 import hashlib
-from typing import Literal, TypeAlias
+from typing import Annotated, Final, Literal, TypeAlias
 
 import msgspec
 
 from protocols.cache import CacheLayout, DType
 
 __all__ = [
+    "CHECKSUM_SIZE",
     "PROTOCOL_ID",
+    "TOKENS_HASH_SIZE",
     "Accept",
     "Chunk",
     "ClientMessage",
@@ -38,6 +40,15 @@ __all__ = [
 ]
 
 PROTOCOL_ID = "/kv-prefill/1"
+
+CHECKSUM_SIZE: Final = 8
+"""Bytes of a chunk's checksum."""
+TOKENS_HASH_SIZE: Final = 16
+"""Bytes of the hash of a prompt."""
+
+Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
+Identifier: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, max_length=512)]
+Rate: TypeAlias = Annotated[float, msgspec.Meta(ge=0)]
 
 Codec: TypeAlias = Literal["raw", "planes"]
 """`raw`: the bytes as they are. `planes`: sign/exponent bytes through zstd, the rest as is."""
@@ -68,35 +79,45 @@ def unpack_tokens(packed: bytes) -> list[int]:
 
 
 def hash_tokens(packed: bytes) -> bytes:
-    """Return the 16-byte BLAKE2b digest of packed token ids."""
-    return hashlib.blake2b(packed, digest_size=16).digest()
+    """Return the BLAKE2b digest of packed token ids, `TOKENS_HASH_SIZE` bytes."""
+    return hashlib.blake2b(packed, digest_size=TOKENS_HASH_SIZE).digest()
 
 
 class Request(msgspec.Struct, frozen=True, tag="request"):
-    """Asks for the cache of `tokens[start:end]`, computed with `tokens[:start]` before it."""
+    """Asks for the cache of `tokens[start:end]`, computed with `tokens[:start]` before it.
 
-    id: str
-    model: str
-    fingerprint: str
+    `0 <= start < end <= len(tokens)`; tokens from `end` on are allowed, and do not matter.
+    """
+
+    id: Identifier
+    model: Identifier
+    fingerprint: Identifier
     tokens: bytes
-    tokens_hash: bytes
-    start: int
-    end: int
-    dtypes: tuple[DType, ...]
-    codecs: tuple[Codec, ...]
-    deadline_ms: int
+    """See `pack_tokens`."""
+    tokens_hash: Annotated[
+        bytes, msgspec.Meta(min_length=TOKENS_HASH_SIZE, max_length=TOKENS_HASH_SIZE)
+    ]
+    start: Count
+    end: Count
+    dtypes: Annotated[tuple[DType, ...], msgspec.Meta(min_length=1)]
+    """Those of a cache that the client can use, the best first."""
+    codecs: Annotated[tuple[Codec, ...], msgspec.Meta(min_length=1)]
+    """Those the client can decode, the best first; `raw` it can, named or not."""
+    deadline_ms: Annotated[int, msgspec.Meta(gt=0)]
+    """From the server's receipt of the request; after it nobody waits for the cache."""
 
 
 class Accept(msgspec.Struct, frozen=True, tag="accept"):
     """The request is being computed."""
 
     layout: CacheLayout
-    epoch: str
+    epoch: Identifier
     """Names the engine process; a new process is a new epoch."""
-    cached: int
+    cached: Count
     """Tokens of `[0, end)` that the prefill engine's own prefix cache held."""
     codec: Codec
-    tokens_per_s: float
+    """What the chunks will be encoded with; `raw` ones may be among them."""
+    tokens_per_s: Rate
     """Expected prefill rate; 0 when nothing has been measured yet."""
 
 
@@ -106,7 +127,7 @@ class Refuse(msgspec.Struct, frozen=True, tag="refuse"):
     code: RefuseCode
     reason: str
     retryable: bool = False
-    retry_after_ms: int = 0
+    retry_after_ms: Count = 0
 
 
 class Chunk(msgspec.Struct, frozen=True, tag="chunk"):
@@ -115,15 +136,15 @@ class Chunk(msgspec.Struct, frozen=True, tag="chunk"):
     Positions may be sent again (a preempted request is computed anew): the last one counts.
     """
 
-    layer: int
-    start: int
-    end: int
+    layer: Count
+    start: Count
+    end: Count
     codec: Codec
-    raw_size: int
+    raw_size: Count
     """Bytes of the decoded payload."""
-    size: int
+    size: Count
     """Bytes of the payload that follows."""
-    checksum: bytes
+    checksum: Annotated[bytes, msgspec.Meta(min_length=CHECKSUM_SIZE, max_length=CHECKSUM_SIZE)]
     """Of the raw payload, see `protocols.kv_prefill.codec.checksum`."""
 
 
@@ -141,9 +162,9 @@ class Timings(msgspec.Struct, frozen=True):
 class Done(msgspec.Struct, frozen=True, tag="done"):
     """Everything has been sent. The receiver still counts for itself."""
 
-    chunks: int
-    raw_bytes: int
-    sent_bytes: int
+    chunks: Count
+    raw_bytes: Count
+    sent_bytes: Count
     timings: Timings
 
 
