@@ -1,0 +1,1 @@
+"""Prefill for another engine: asking for it, giving it, and injecting what comes."""

@@ -1,0 +1,95 @@
+"""A prefill by another node, over `/kv-prefill/1`."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import TypeAlias
+
+from node.transport.errors import StreamClosed, TransportError
+from node.transport.streams import ByteStream
+from protocols.cache import CacheLayout
+from protocols.errors import ProtocolError
+from protocols.kv_prefill.client import Client, Event, TransferFailed
+from protocols.kv_prefill.coverage import Coverage
+from protocols.kv_prefill.messages import PROTOCOL_ID, Request
+
+__all__ = ["OpenStream", "RemotePrefill", "prefill_there"]
+
+OpenStream: TypeAlias = Callable[[str, str], Awaitable[ByteStream]]
+"""Opens a stream to a peer id for a protocol; raises `PeerUnreachable`."""
+
+
+class RemotePrefill:
+    """Reads the events of a `PrefillSource` from a stream."""
+
+    def __init__(self, stream: ByteStream, client: Client) -> None:
+        self._stream = stream
+        self._client = client
+
+    @property
+    def coverage(self) -> Coverage:
+        """See `PrefillSource.coverage`."""
+        return self._client.coverage
+
+    @property
+    def done(self) -> bool:
+        """Whether the last event has come."""
+        return self._client.wanted == 0
+
+    async def next_event(self) -> Event:
+        """See `PrefillSource.next_event`. A broken stream or protocol is a `TransferFailed`."""
+        client = self._client
+        try:
+            while True:
+                event = client.feed(await self._read(client.wanted))
+                if event is not None:
+                    return event
+        except StreamClosed:
+            try:
+                return client.eof() or TransferFailed("the stream ended twice", retryable=False)
+            except ProtocolError as error:
+                return TransferFailed(str(error), retryable=True)
+        except TransportError as error:
+            return TransferFailed(f"{error}; {self._progress()}", retryable=True)
+        except ProtocolError as error:
+            return TransferFailed(f"it broke the protocol: {error}", retryable=False)
+
+    async def _read(self, size: int) -> memoryview:
+        buffer = memoryview(bytearray(size))
+        await self._stream.read_exactly_into(buffer)
+        return buffer
+
+    def _progress(self) -> str:
+        return f"{self.coverage.covered_tokens} tokens had arrived complete"
+
+
+@asynccontextmanager
+async def prefill_there(
+    open_stream: OpenStream, peer_id: str, request: Request, layout: CacheLayout
+) -> AsyncIterator[RemotePrefill]:
+    """Ask another node for a prefill; leaving the context early cancels it there.
+
+    Args:
+        open_stream: opens a stream to a peer.
+        peer_id: whom to ask.
+        request: what for.
+        layout: of the engine that will be injected.
+
+    Raises:
+        PeerUnreachable: there is no way to it.
+        TransportError: the stream broke before the request had been sent.
+    """
+    stream = await open_stream(peer_id, PROTOCOL_ID)
+    source: RemotePrefill | None = None
+    try:
+        client = Client(request, layout)
+        await stream.send(client.request_frame)
+        source = RemotePrefill(stream, client)
+        yield source
+    finally:
+        # A reset reaches the other side at once, where a close would let it go on sending.
+        if source is not None and source.done:
+            await stream.close()
+        else:
+            await stream.reset()
