@@ -22,6 +22,7 @@ from libp2p.stream_muxer.yamux.yamux import Yamux as StockYamux
 from libp2p.stream_muxer.yamux.yamux import YamuxStream as StockStream
 
 from node.transport.errors import ConnectionLost, StreamClosed, StreamReset
+from node.transport.yamux.stream import MuxedConnectionLost
 
 __all__ = ["BulkStream", "ByteStream", "BytesLike"]
 
@@ -182,7 +183,10 @@ class ByteStream:
             yield
         except (MuxedStreamError, IOException) as error:
             closed = (MuxedStreamEOF, MuxedStreamClosed, NetStreamEOF, NetStreamClosed)
-            if self._bulk is None and self._connection_gone():
+            lost = isinstance(error, MuxedConnectionLost) or isinstance(
+                error.__cause__, MuxedConnectionLost
+            )
+            if lost or (self._bulk is None and self._connection_gone()):
                 raise ConnectionLost(f"the connection to {self.peer_id} is gone") from error
             if isinstance(error, closed):
                 raise StreamClosed("the stream has ended") from error
