@@ -12,6 +12,7 @@ __all__ = [
     "ElectionMessage",
     "GossipMessage",
     "Heartbeat",
+    "Hello",
     "InstanceRecord",
     "InstanceState",
     "InterfaceClass",
@@ -80,6 +81,8 @@ class NodeRecord(msgspec.Struct, frozen=True, tag="record"):
     api: str = ""
     """Where the HTTP API listens, as host:port."""
     version: str = ""
+    term: int = 0
+    """The highest election term that the node knows of."""
 
 
 class Leave(msgspec.Struct, frozen=True, tag="leave"):
@@ -95,7 +98,16 @@ class Heartbeat(msgspec.Struct, frozen=True, tag="heartbeat"):
     peer_id: str
     term: int
     seniority: int
-    """Milliseconds that the sender has been up by its own monotonic clock; more ranks first."""
+    """Milliseconds for which the sender had been up, by its own monotonic clock, when it claimed
+    the term; it stays the same for the whole term. More ranks first."""
+
+
+class Hello(msgspec.Struct, frozen=True, tag="hello"):
+    """What each side of a new connection sends to the other, on a stream of its own."""
+
+    record: NodeRecord
+    claim: Heartbeat | None = None
+    """The sender's claim, if it is the master."""
 
 
 ElectionMessage: TypeAlias = Heartbeat

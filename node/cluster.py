@@ -1,0 +1,284 @@
+"""The cluster as one object: who is there, who is master, and streams to them."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from typing import Final, TypeAlias
+
+import msgspec
+import psutil
+import trio
+from multiaddr import Multiaddr
+from multiaddr.exceptions import BinaryParseError, ProtocolLookupError, StringParseError
+
+from node.discovery.service import Discovery
+from node.election.service import Election
+from node.errors import BatonError
+from node.host import Handler, Link, PeerHost
+from node.identity import Identity
+from node.interfaces import list_interfaces, select_interfaces
+from node.libp2p_seam import HostFactory, stock_host
+from node.membership.service import Membership
+from node.membership.view import Change, ClusterView, Event
+from node.status import ClusterStatus, render_status
+from node.transport.streams import ByteStream
+from protocols.engine import EngineName
+from protocols.gossip import Heartbeat, InstanceRecord, NodeRecord, Role
+
+__all__ = ["ChangeListener", "Cluster", "ClusterOptions", "parse_peer"]
+
+_REFRESH_S: Final = 10.0
+
+ChangeListener: TypeAlias = Callable[[Event], None]
+
+
+class ClusterOptions(msgspec.Struct, frozen=True):
+    """What the user chose, and what this node can do."""
+
+    cluster: str = "baton"
+    interfaces: tuple[str, ...] = ()
+    """Names of those to use; empty for all."""
+    port: int = 0
+    peers: tuple[str, ...] = ()
+    """Multiaddrs with peer ids, dialled beside what mDNS finds."""
+    roles: tuple[Role, ...] = ("prefill", "decode")
+    engines: tuple[EngineName, ...] = ()
+    api: str = ""
+    version: str = ""
+
+
+def parse_peer(address: str) -> tuple[str, str]:
+    """Split `/ip4/10.0.0.2/tcp/4001/p2p/PEER` into the peer id and the rest.
+
+    Raises:
+        BatonError: it is no such multiaddr.
+    """
+    try:
+        parsed = Multiaddr(address)
+        peer_id = parsed.value_for_protocol("p2p")
+        parsed.value_for_protocol("tcp")
+    except (StringParseError, BinaryParseError, ProtocolLookupError) as error:
+        raise BatonError(
+            f"{address!r} names no peer ({error})",
+            "write it as `baton status` shows it: /ip4/ADDRESS/tcp/PORT/p2p/PEER",
+        ) from error
+    return str(peer_id), address.removesuffix(f"/p2p/{peer_id}")
+
+
+class Cluster:
+    """This node's part in the cluster. Made by `joined`.
+
+    Attributes:
+        host: opens and serves streams, and knows the links.
+    """
+
+    def __init__(self, identity: Identity, options: ClusterOptions, host: PeerHost) -> None:
+        self.host = host
+        self._options = options
+        self._bytes_per_s: dict[str, float] = {}
+        self._listeners: list[ChangeListener] = []
+        self._changed = trio.Event()
+        self._membership = Membership(
+            host,
+            self._first_record(identity),
+            on_event=self._take_event,
+            on_claim=self._take_claim,
+            own_claim=lambda: self._election.claim,
+            on_stranger=lambda peer_id: self._discovery.forget(peer_id),
+        )
+        self._election = Election(
+            self._membership.view,
+            identity.term,
+            persist=identity.save_term,
+            publish=self._membership.publish,
+            on_master=self._take_master,
+        )
+        self._discovery = Discovery(
+            host,
+            cluster=options.cluster,
+            incarnation=identity.incarnation,
+            version=options.version,
+            names=options.interfaces,
+            on_interfaces=self.refresh,
+        )
+        host.on_link(up=self._link_changed, down=self._link_lost, beat=self._ignore)
+
+    @classmethod
+    @asynccontextmanager
+    async def joined(
+        cls,
+        identity: Identity,
+        options: ClusterOptions,
+        *,
+        make_host: HostFactory = stock_host,
+    ) -> AsyncGenerator[Cluster]:
+        """Join the cluster while open, and leave it with a goodbye.
+
+        Raises:
+            UnknownInterface: an interface that was named does not exist.
+            NoUsableInterface: there is none.
+            PortInUse: the port that was asked for is taken.
+            BatonError: a static peer is no multiaddr.
+            DuplicateIdentity: another node runs with this identity; in an exception group, and
+                whatever runs inside is cancelled.
+        """
+        static = [parse_peer(address) for address in options.peers]
+        found = await trio.to_thread.run_sync(list_interfaces)
+        interfaces = select_interfaces(found, options.interfaces)
+        host = PeerHost(identity.key_pair, interfaces, port=options.port, make_host=make_host)
+        async with host.running():
+            cluster = cls(identity, options, host)
+            async with trio.open_nursery() as nursery, cluster._membership.running():
+                nursery.start_soon(cluster._election.run)
+                nursery.start_soon(cluster._discovery.run, static)
+                nursery.start_soon(cluster._refresh_regularly)
+                yield cluster
+                nursery.cancel_scope.cancel()
+
+    @property
+    def peer_id(self) -> str:
+        """This node."""
+        return self.host.peer_id
+
+    @property
+    def view(self) -> ClusterView:
+        """The members, this node among them."""
+        return self._membership.view
+
+    @property
+    def master(self) -> tuple[str, int] | None:
+        """Peer id and term of the master; None while there is none."""
+        return self._election.master
+
+    @property
+    def is_master(self) -> bool:
+        return self._election.is_master
+
+    @property
+    def links(self) -> tuple[Link, ...]:
+        """Open links, the best of each peer first."""
+        return self.host.links
+
+    @property
+    def own_record(self) -> NodeRecord:
+        """What this node says of itself."""
+        return self.view.own
+
+    def on_change(self, listener: ChangeListener) -> None:
+        """Have a function called after each change of the view. It must not block."""
+        self._listeners.append(listener)
+
+    async def wait_until(self, condition: Callable[[Cluster], bool]) -> None:
+        """Wait until `condition` holds; it is tried after each change of anything."""
+        while not condition(self):
+            await self._changed.wait()
+
+    def update_instances(self, instances: tuple[InstanceRecord, ...]) -> None:
+        """Say which instances this node has; published at once if that is new."""
+        record = msgspec.structs.replace(self.own_record, instances=instances)
+        self._membership.update(_with_memory(record))
+
+    def refresh(self) -> None:
+        """Take addresses, interfaces and memory into this node's record anew."""
+        record = msgspec.structs.replace(
+            self.own_record,
+            addresses=self.host.addresses,
+            interfaces=tuple(each.record() for each in self.host.interfaces),
+        )
+        self._membership.update(_with_memory(record))
+
+    def set_handler(self, protocol: str, handler: Handler) -> None:
+        """Serve streams of a protocol. What the handler raises ends its stream and no more."""
+        self.host.set_handler(protocol, handler)
+
+    async def open_stream(self, peer_id: str, protocol: str) -> ByteStream:
+        """Open a stream over the best link to a peer. The caller closes or resets it.
+
+        Raises:
+            PeerUnreachable: it cannot be.
+        """
+        return await self.host.open_stream(peer_id, protocol)
+
+    def note_rate(self, link: Link, bytes_per_s: float) -> None:
+        """Remember what a transfer over a link reached."""
+        self._bytes_per_s[link.route.address] = bytes_per_s
+
+    def rate_to(self, peer_id: str) -> float | None:
+        """Return the rate last measured on the best link to a peer, in bytes per second."""
+        link = self.host.best_link(peer_id)
+        return self._bytes_per_s.get(link.route.address) if link is not None else None
+
+    def status(self) -> ClusterStatus:
+        """Render the `/v1/cluster` document."""
+        return render_status(self.view, self.master, self.links, self._bytes_per_s)
+
+    async def _refresh_regularly(self) -> None:
+        while True:
+            await trio.sleep(_REFRESH_S)
+            self.refresh()
+
+    def _first_record(self, identity: Identity) -> NodeRecord:
+        options = self._options
+        record = NodeRecord(
+            peer_id=identity.peer_id,
+            incarnation=identity.incarnation,
+            sequence=0,
+            cluster=options.cluster,
+            host=platform.node(),
+            addresses=self.host.addresses,
+            interfaces=tuple(each.record() for each in self.host.interfaces),
+            roles=options.roles,
+            engines=options.engines,
+            memory_total=0,
+            memory_free=0,
+            instances=(),
+            api=options.api,
+            version=options.version,
+            term=identity.term,
+        )
+        return _with_memory(record)
+
+    def _take_event(self, event: Event) -> None:
+        member = self.view.get(event.peer_id)
+        if member is not None and event.peer_id != self.peer_id:
+            if event.change in {Change.GONE, Change.LEFT}:
+                self._election.gone(event.peer_id)
+            else:
+                record = member.record
+                self._discovery.learn(record.peer_id, record.addresses, record.incarnation)
+                self._election.heard_term(record.term)
+            if event.change is Change.LEFT:
+                self._discovery.forget(event.peer_id)
+        for listener in self._listeners:
+            listener(event)
+        self._notify()
+
+    def _take_claim(self, claim: Heartbeat) -> None:
+        self._election.heard(claim)
+
+    def _take_master(self, peer_id: str | None, term: int) -> None:
+        self._membership.update(msgspec.structs.replace(self.own_record, term=term))
+        self._notify()
+
+    def _link_changed(self, link: Link) -> None:
+        self._notify()
+
+    def _link_lost(self, link: Link) -> None:
+        if self.host.best_link(link.peer_id) is None:
+            self._discovery.lost(link.peer_id)
+        self._bytes_per_s.pop(link.route.address, None)
+        self._notify()
+
+    def _ignore(self, link: Link) -> None:
+        return None
+
+    def _notify(self) -> None:
+        self._changed.set()
+        self._changed = trio.Event()
+
+
+def _with_memory(record: NodeRecord) -> NodeRecord:
+    memory = psutil.virtual_memory()
+    return msgspec.structs.replace(record, memory_total=memory.total, memory_free=memory.available)

@@ -1,0 +1,188 @@
+"""Finds peers and keeps this node connected to them, as interfaces come and go."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import trio
+from loguru import logger
+
+from node.discovery.dialer import Dialer
+from node.discovery.mdns import Announcement, PeerFound, announce_and_browse
+from node.errors import BatonError, DuplicateIdentity
+from node.host import PeerHost
+from node.interfaces import Interface, list_interfaces, select_interfaces
+from node.routes import parse_address
+
+__all__ = ["Discovery"]
+
+_CHECK_INTERFACES_S: Final = 5.0
+_LONELY_AFTER_S: Final = 10.0
+_MDNS_RETRY_S: Final = 5.0
+_PROBE_TIMEOUT_S: Final = 2.0
+_QUEUE: Final = 256
+
+
+class Discovery:
+    """Announces this node, browses for others, and dials whom it learns of.
+
+    Args:
+        host: the node's host, running.
+        cluster: announcements of other clusters are ignored.
+        incarnation: of this start.
+        version: of this program.
+        names: interfaces to use; empty for all.
+        on_interfaces: called when the interfaces or the addresses have changed.
+    """
+
+    def __init__(
+        self,
+        host: PeerHost,
+        *,
+        cluster: str,
+        incarnation: int,
+        version: str,
+        names: Sequence[str],
+        on_interfaces: Callable[[], None],
+    ) -> None:
+        self._host = host
+        self._cluster = cluster
+        self._incarnation = incarnation
+        self._version = version
+        self._names = tuple(names)
+        self._on_interfaces = on_interfaces
+        self._dialer: Dialer | None = None
+
+    async def run(self, static: Sequence[tuple[str, str]] = ()) -> None:
+        """Discover until cancelled.
+
+        Args:
+            static: (peer id, multiaddr) pairs to dial beside what mDNS finds.
+
+        Raises:
+            DuplicateIdentity: another running node has this node's identity. In a group.
+        """
+        send, receive = trio.open_memory_channel[PeerFound](_QUEUE)
+        async with trio.open_nursery() as nursery, send, receive:
+            self._dialer = Dialer(self._host, nursery, restricted=bool(self._names))
+            for peer_id, address in static:
+                self.learn(peer_id, (address,), 0)
+            nursery.start_soon(self._announce, send)
+            nursery.start_soon(self._take_found, receive)
+            nursery.start_soon(self._report_loneliness)
+            await trio.sleep_forever()
+
+    def learn(self, peer_id: str, addresses: tuple[str, ...], incarnation: int) -> None:
+        """Dial a peer at these addresses from now on."""
+        if self._dialer is not None:
+            self._dialer.learn(peer_id, addresses, incarnation)
+
+    def forget(self, peer_id: str) -> None:
+        """Stop dialling a peer until it is found again."""
+        if self._dialer is not None:
+            self._dialer.forget(peer_id)
+
+    def lost(self, peer_id: str) -> None:
+        """Dial a peer again at once: its last link broke."""
+        if self._dialer is not None:
+            self._dialer.poke(peer_id)
+
+    async def _announce(self, found: trio.MemorySendChannel[PeerFound]) -> None:
+        while True:
+            interfaces = self._host.interfaces
+            announcement = Announcement(
+                self._host.peer_id,
+                self._cluster,
+                self._incarnation,
+                self._host.addresses,
+                self._version,
+            )
+            try:
+                async with announce_and_browse(announcement, interfaces, found):
+                    logger.info("announced over mDNS on {}", _describe(interfaces))
+                    await self._wait_for_change(interfaces)
+            except OSError as error:
+                logger.warning(
+                    "mDNS does not work on {} ({}): trying again", _describe(interfaces), error
+                )
+                await trio.sleep(_MDNS_RETRY_S)
+
+    async def _wait_for_change(self, current: tuple[Interface, ...]) -> None:
+        """Return once the interfaces differ from `current` and the host has taken that up."""
+        while True:
+            await trio.sleep(_CHECK_INTERFACES_S)
+            found = await trio.to_thread.run_sync(list_interfaces)
+            try:
+                interfaces = select_interfaces(found, self._names)
+            except BatonError as error:
+                logger.debug("waiting for an interface: {}", error)
+                continue
+            if interfaces == current:
+                continue
+            logger.info("the network has changed, now using {}", _describe(interfaces))
+            await self._host.use_interfaces(interfaces)
+            self._on_interfaces()
+            if self._dialer is not None:
+                self._dialer.poke()
+            return
+
+    async def _take_found(self, found: trio.MemoryReceiveChannel[PeerFound]) -> None:
+        async for event in found:
+            announcement = event.announcement
+            if announcement.peer_id == self._host.peer_id:
+                await self._check_duplicate(announcement)
+            elif announcement.cluster == self._cluster:
+                logger.debug(
+                    "found {} over mDNS at {}", announcement.peer_id, announcement.addresses
+                )
+                self.learn(announcement.peer_id, announcement.addresses, announcement.incarnation)
+
+    async def _check_duplicate(self, announcement: Announcement) -> None:
+        """Judge an announcement of this node's own peer id.
+
+        What answers at the addresses that it gives is a living copy, not an old announcement. The
+        one that started later gives way; both, if that cannot be told.
+        """
+        if announcement.incarnation == self._incarnation and set(announcement.addresses) <= set(
+            self._host.addresses
+        ):
+            return
+        foreign = [each for each in announcement.addresses if each not in self._host.addresses]
+        for address in foreign:
+            if not await _answers(address):
+                continue
+            problem = f"another node runs with this node's identity at {address}"
+            remedy = "its data directory was copied: remove identity.key from one of the two"
+            if announcement.incarnation > self._incarnation:
+                logger.error("{}: {}", problem, remedy)
+                return
+            raise DuplicateIdentity(problem, remedy)
+
+    async def _report_loneliness(self) -> None:
+        await trio.sleep(_LONELY_AFTER_S)
+        if self._host.links:
+            return
+        logger.warning(
+            "no peer after {:g} s: announced the cluster {!r} over mDNS (UDP 5353) on {}, "
+            "listening at {}. If there should be one, see whether the network passes multicast, "
+            "or name it with --peer",
+            _LONELY_AFTER_S,
+            self._cluster,
+            _describe(self._host.interfaces),
+            ", ".join(self._host.addresses),
+        )
+
+
+async def _answers(address: str) -> bool:
+    try:
+        with trio.fail_after(_PROBE_TIMEOUT_S):
+            stream = await trio.open_tcp_stream(*parse_address(address))
+    except (OSError, ValueError, trio.TooSlowError):
+        return False
+    await stream.aclose()
+    return True
+
+
+def _describe(interfaces: Sequence[Interface]) -> str:
+    return ", ".join(f"{each.name} ({each.klass}: {', '.join(each.ips)})" for each in interfaces)

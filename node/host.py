@@ -1,0 +1,299 @@
+"""The libp2p host as the rest of the node uses it: links to peers, and streams over them.
+
+Routes are dialled one by one, since `dial_peer` tries one address per transport and then blocks the
+peer for a minute. A silent loss of a link goes unnoticed below, so each has a heartbeat of ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Final, TypeAlias
+
+import trio
+from libp2p.abc import INetStream
+from libp2p.crypto.keys import KeyPair
+from libp2p.custom_types import TProtocol
+from libp2p.network.config import RetryConfig
+from libp2p.network.connection.swarm_connection import SwarmConn
+from libp2p.network.exceptions import SwarmException
+from libp2p.network.swarm import Swarm
+from libp2p.peer.id import ID
+from loguru import logger
+from multiaddr import Multiaddr
+
+from node import heartbeat
+from node.errors import NoUsableInterface, PeerUnreachable
+from node.interfaces import Interface, interface_towards
+from node.libp2p_seam import (
+    ConnectionObserver,
+    HostFactory,
+    check_port_free,
+    connection_config,
+    contain_handlers,
+    negotiate,
+    remote_endpoint,
+    stock_host,
+)
+from node.routes import Route, parse_address, tcp_address
+from node.transport.errors import TransportError
+from node.transport.streams import ByteStream
+from protocols.errors import ProtocolError
+
+__all__ = ["Handler", "Link", "LinkListener", "PeerHost"]
+
+Handler: TypeAlias = Callable[[ByteStream], Awaitable[None]]
+"""Serves one stream; the stream is closed when it returns, and reset when it raises."""
+
+LinkListener: TypeAlias = Callable[["Link"], None]
+
+_DIAL_TIMEOUT_S: Final = 4.0
+_CLOSE_TIMEOUT_S: Final = 2.0
+
+
+class Link:
+    """An open connection to a peer.
+
+    Attributes:
+        peer_id: the peer, in base58.
+        route: over which interface of ours, and to which address of the peer's. The port of a
+            connection that the peer opened is not one that it listens on.
+        outbound: whether this node opened it.
+        rtt_s: the last heartbeat's round trip; None before the first.
+    """
+
+    def __init__(self, peer_id: str, route: Route, connection: SwarmConn, outbound: bool) -> None:
+        self.peer_id = peer_id
+        self.route = route
+        self.connection = connection
+        self.outbound = outbound
+        self.rtt_s: float | None = None
+
+    @property
+    def order(self) -> tuple[int, int, float]:
+        """Lower is the better link."""
+        return *self.route.rank, self.rtt_s if self.rtt_s is not None else 1.0
+
+
+class PeerHost:
+    """Listens, dials, keeps links alive, and opens and serves streams.
+
+    Args:
+        key_pair: the node's identity.
+        interfaces: those that it uses; replaced by `use_interfaces` when they change.
+        port: to listen on, at every address; 0 for any.
+        make_host: makes the libp2p host.
+    """
+
+    def __init__(
+        self,
+        key_pair: KeyPair,
+        interfaces: Sequence[Interface],
+        *,
+        port: int = 0,
+        make_host: HostFactory = stock_host,
+    ) -> None:
+        self.libp2p = make_host(key_pair, connection_config())
+        self.peer_id: str = self.libp2p.get_id().to_base58()
+        self.interfaces = tuple(interfaces)
+        self._port = port
+        network = self.libp2p.get_network()
+        if not isinstance(network, Swarm):
+            raise TypeError(f"a host over a {type(network).__name__}, not over a Swarm")
+        self._swarm = network
+        self._swarm.retry_config = RetryConfig(max_retries=0)
+        self._links: dict[int, Link] = {}
+        self._listening: set[str] = set()
+        self._on_up: list[LinkListener] = []
+        self._on_down: list[LinkListener] = []
+        self._on_beat: list[LinkListener] = []
+        self._nursery: trio.Nursery | None = None
+        self.set_handler(heartbeat.PROTOCOL_ID, heartbeat.answer)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncGenerator[None]:
+        """Listen, and serve peers while open.
+
+        Raises:
+            PortInUse: the port that was asked for is taken.
+            NoUsableInterface: no address could be listened on.
+        """
+        if self._port:
+            check_port_free(self._port)
+        contain_handlers(self._swarm)
+        self._swarm.register_notifee(ConnectionObserver(self._connected, self._disconnected))
+        async with self.libp2p.run(listen_addrs=[]), trio.open_nursery() as nursery:
+            self._nursery = nursery
+            try:
+                await self.use_interfaces(self.interfaces)
+                if not self.addresses:
+                    raise NoUsableInterface(
+                        "no address of this machine could be listened on",
+                        "see the interfaces that `baton doctor` lists",
+                    )
+                yield
+            finally:
+                self._nursery = None
+                nursery.cancel_scope.cancel()
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """Multiaddrs that this node listens on and that are still on an interface of its own."""
+        ours = {ip for interface in self.interfaces for ip in interface.ips}
+        listening = (
+            str(address)
+            for listener in self._swarm.listeners.values()
+            for address in listener.get_addrs()
+        )
+        return tuple(sorted(each for each in listening if parse_address(each)[0] in ours))
+
+    @property
+    def links(self) -> tuple[Link, ...]:
+        """Every open link, the best of each peer first."""
+        return tuple(sorted(self._links.values(), key=lambda each: (each.peer_id, each.order)))
+
+    def best_link(self, peer_id: str) -> Link | None:
+        """Return the link to a peer that its next stream takes; None when there is none."""
+        ours = [link for link in self._links.values() if link.peer_id == peer_id]
+        return min(ours, key=lambda each: each.order) if ours else None
+
+    def best_route(self, peer_id: str) -> Route | None:
+        """Return the route of the best link to a peer; None when there is no link."""
+        link = self.best_link(peer_id)
+        return link.route if link is not None else None
+
+    def on_link(self, *, up: LinkListener, down: LinkListener, beat: LinkListener) -> None:
+        """Have functions called when a link comes, goes, and answers a heartbeat."""
+        self._on_up.append(up)
+        self._on_down.append(down)
+        self._on_beat.append(beat)
+
+    async def use_interfaces(self, interfaces: Sequence[Interface]) -> None:
+        """Take up a changed set of interfaces, and listen on addresses that are new."""
+        self.interfaces = tuple(interfaces)
+        for ip in (ip for interface in interfaces for ip in interface.ips):
+            if ip in self._listening:
+                continue
+            if await self._swarm.listen(Multiaddr(tcp_address(ip, self._port))):
+                self._listening.add(ip)
+            else:
+                logger.warning("cannot listen on {}, so it is not announced", ip)
+
+    def set_handler(self, protocol: str, handler: Handler) -> None:
+        """Serve streams of `protocol`. What the handler raises ends its stream and no more."""
+
+        async def serve(net_stream: INetStream) -> None:
+            stream = ByteStream(net_stream)
+            peer = stream.peer_id.to_base58()
+            try:
+                await handler(stream)
+            except (TransportError, ProtocolError) as error:
+                logger.debug("{}: the stream from {} ended: {}", protocol, peer, error)
+                await stream.reset()
+            except Exception:  # noqa: BLE001 (a handler's bug must not take the host down)
+                logger.exception("{}: the handler failed on a stream from {}", protocol, peer)
+                await stream.reset()
+            except BaseException:
+                await stream.reset()
+                raise
+            else:
+                await stream.close()
+
+        self.libp2p.set_stream_handler(TProtocol(protocol), serve)
+
+    async def open_stream(self, peer_id: str, protocol: str) -> ByteStream:
+        """Open a stream on the best link to a peer, or on the next best if that fails.
+
+        The caller closes or resets it: streams left open end up blocking new ones.
+
+        Raises:
+            PeerUnreachable: there is no link, or none of them took the stream.
+        """
+        links = sorted(
+            (link for link in self._links.values() if link.peer_id == peer_id),
+            key=lambda each: each.order,
+        )
+        reason = "there is no connection to it"
+        for link in links:
+            try:
+                return await negotiate(link.connection, protocol)
+            except PeerUnreachable as error:
+                reason = error.problem
+        raise PeerUnreachable(f"cannot open {protocol} to {peer_id}: {reason}")
+
+    async def dial(self, peer_id: str, route: Route) -> bool:
+        """Connect to a peer over one route; return whether that worked, within seconds."""
+        try:
+            with trio.fail_after(_DIAL_TIMEOUT_S):
+                await self._swarm.dial_addr(Multiaddr(route.address), ID.from_base58(peer_id))
+        except (SwarmException, trio.TooSlowError) as error:
+            logger.debug("dialling {} at {} failed: {!r}", peer_id, route.address, error)
+            return False
+        return True
+
+    async def disconnect(self, peer_id: str) -> None:
+        """Close every link to a peer."""
+        for link in [each for each in self._links.values() if each.peer_id == peer_id]:
+            await self._close(link)
+
+    def _connected(self, connection: SwarmConn) -> None:
+        if self._nursery is None:
+            return
+        peer_id = connection.muxed_conn.peer_id.to_base58()
+        route = self._route_of(connection)
+        outbound = connection.direction.value == "outbound"
+        link = Link(peer_id, route, connection, outbound)
+        self._links[id(connection)] = link
+        logger.info(
+            "connected to {} over {} ({}) at {}, {}",
+            peer_id,
+            route.interface or "the default route",
+            route.klass,
+            route.address,
+            "which we dialled" if outbound else "which it dialled",
+        )
+        self._nursery.start_soon(self._keep_alive, link)
+        for listener in self._on_up:
+            listener(link)
+
+    def _disconnected(self, connection: SwarmConn) -> None:
+        link = self._links.pop(id(connection), None)
+        if link is None:
+            return
+        logger.info("the connection to {} at {} is closed", link.peer_id, link.route.address)
+        for listener in self._on_down:
+            listener(link)
+
+    def _route_of(self, connection: SwarmConn) -> Route:
+        remote = remote_endpoint(connection)
+        if remote is None:
+            return Route("", "other", "")
+        address = tcp_address(*remote)
+        interface = interface_towards(remote[0], self.interfaces)
+        if interface is None:
+            return Route(address, "other", "")
+        return Route(address, interface.klass, interface.name, interface.speed_mbps)
+
+    async def _keep_alive(self, link: Link) -> None:
+        def answered(rtt_s: float) -> None:
+            link.rtt_s = rtt_s
+            for listener in self._on_beat:
+                listener(link)
+
+        try:
+            stream = await negotiate(link.connection, heartbeat.PROTOCOL_ID)
+            try:
+                await heartbeat.beat(stream, answered)
+            finally:
+                await stream.reset()
+        except (heartbeat.HeartbeatLost, TransportError, PeerUnreachable) as error:
+            if id(link.connection) in self._links:
+                logger.warning("lost {} at {}: {}", link.peer_id, link.route.address, error)
+            await self._close(link)
+
+    async def _close(self, link: Link) -> None:
+        # The goodbye may wait for a peer that is gone. Whatever becomes of it, the link has ended.
+        with trio.move_on_after(_CLOSE_TIMEOUT_S, shield=True):
+            await link.connection.close()
+        self._swarm.remove_conn(link.connection)
+        self._disconnected(link.connection)

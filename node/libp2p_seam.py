@@ -1,0 +1,153 @@
+"""Where py-libp2p 0.8 is touched, and what is known to go wrong there is held off.
+
+An exception in a stream handler takes the host down: every inbound stream runs contained. The
+auto-connector dials whomever it hears of: its watermarks are zero. Listening sockets share their
+port with any other process that listens likewise: a port that was asked for is probed first.
+`host.new_stream` picks the connection, and dials by itself: streams are negotiated here, on the
+connection that the caller chose.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from typing import Final, TypeAlias
+
+import libp2p
+import trio
+from libp2p.abc import IHost, INetConn, INetStream, INetwork, INotifee
+from libp2p.crypto.keys import KeyPair
+from libp2p.custom_types import TProtocol
+from libp2p.io.exceptions import IOException
+from libp2p.network.config import ConnectionConfig
+from libp2p.network.connection.swarm_connection import SwarmConn
+from libp2p.network.swarm import Swarm
+from libp2p.protocol_muxer.exceptions import MultiselectClientError
+from libp2p.protocol_muxer.multiselect_client import MultiselectClient
+from libp2p.protocol_muxer.multiselect_communicator import MultiselectCommunicator
+from libp2p.stream_muxer.exceptions import MuxedStreamError
+from loguru import logger
+from multiaddr import Multiaddr
+
+from node.errors import PeerUnreachable, PortInUse
+from node.transport.streams import ByteStream
+
+__all__ = [
+    "ConnectionObserver",
+    "HostFactory",
+    "check_port_free",
+    "connection_config",
+    "contain_handlers",
+    "negotiate",
+    "remote_endpoint",
+    "stock_host",
+]
+
+HostFactory: TypeAlias = Callable[[KeyPair, ConnectionConfig], IHost]
+
+_NEGOTIATION_S: Final = 5
+
+
+def connection_config() -> ConnectionConfig:
+    """Return the settings under which libp2p opens and closes connections only when told to."""
+    return ConnectionConfig(min_connections=0, low_watermark=0, max_connections_per_peer=6)
+
+
+def stock_host(key_pair: KeyPair, config: ConnectionConfig) -> IHost:
+    """Make py-libp2p's own host: noise and yamux over TCP."""
+    return libp2p.new_host(
+        key_pair=key_pair, connection_config=config, disable_identify_address_discovery=True
+    )
+
+
+def contain_handlers(swarm: Swarm) -> None:
+    """Wrap what every inbound stream runs through, libp2p's own protocols and pubsub included."""
+    handle = swarm.common_stream_handler
+
+    async def contained(stream: INetStream) -> None:
+        try:
+            await handle(stream)
+        except Exception as error:  # noqa: BLE001 (it would take the host down)
+            logger.debug("an inbound stream of {} failed: {!r}", stream.get_protocol(), error)
+            await stream.reset()
+
+    swarm.set_stream_handler(contained)
+
+
+async def negotiate(connection: SwarmConn, protocol: str) -> ByteStream:
+    """Open a stream of `protocol` on a connection.
+
+    Raises:
+        PeerUnreachable: the connection failed, or the peer does not speak the protocol.
+    """
+    net_stream: INetStream | None = None
+    try:
+        with trio.fail_after(_NEGOTIATION_S):
+            net_stream = await connection.new_stream()
+            chosen = await MultiselectClient().select_one_of(
+                [TProtocol(protocol)], MultiselectCommunicator(net_stream), _NEGOTIATION_S
+            )
+        net_stream.set_protocol(chosen)
+        return ByteStream(net_stream)
+    except BaseException as error:
+        if net_stream is not None:
+            with trio.CancelScope(shield=True):
+                await net_stream.reset()
+        known = (MultiselectClientError, MuxedStreamError, IOException, trio.TooSlowError)
+        if isinstance(error, known):
+            raise PeerUnreachable(str(error) or f"no answer within {_NEGOTIATION_S} s") from error
+        raise
+
+
+def remote_endpoint(connection: SwarmConn) -> tuple[str, int] | None:
+    """Return IP address and port of a connection's other end, as far as they are known."""
+    # Every muxer has it, though the interface does not say so.
+    remote = connection.muxed_conn.get_remote_address()  # pyright: ignore[reportAttributeAccessIssue]
+    if remote is None:
+        return None
+    return remote[0].partition("%")[0].removeprefix("::ffff:"), remote[1]
+
+
+def check_port_free(port: int) -> None:
+    """Make sure that no other process listens on a TCP port.
+
+    Raises:
+        PortInUse: one does.
+    """
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        try:
+            probe.bind(("", port))
+        except OSError as error:
+            raise PortInUse(
+                f"port {port} is taken ({error.strerror})", "choose another with --port"
+            ) from error
+
+
+class ConnectionObserver(INotifee):
+    """Calls functions when connections come and go. They must not block."""
+
+    def __init__(
+        self, connected: Callable[[SwarmConn], None], disconnected: Callable[[SwarmConn], None]
+    ) -> None:
+        self._connected = connected
+        self._disconnected = disconnected
+
+    async def connected(self, network: INetwork, conn: INetConn) -> None:
+        if isinstance(conn, SwarmConn):
+            self._connected(conn)
+
+    async def disconnected(self, network: INetwork, conn: INetConn) -> None:
+        if isinstance(conn, SwarmConn):
+            self._disconnected(conn)
+
+    async def opened_stream(self, network: INetwork, stream: INetStream) -> None:
+        return None
+
+    async def closed_stream(self, network: INetwork, stream: INetStream) -> None:
+        return None
+
+    async def listen(self, network: INetwork, multiaddr: Multiaddr) -> None:
+        return None
+
+    async def listen_close(self, network: INetwork, multiaddr: Multiaddr) -> None:
+        return None

@@ -1,0 +1,62 @@
+"""A node with the cluster half alone, as a process: prints what it sees, one JSON line a change.
+
+    python -m tests.support.node_process DATA_DIR [--cluster NAME] [--interface NAME] [--peer ADDR]
+
+Ends, with a goodbye, when its standard input closes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+import msgspec
+import trio
+
+from node.cluster import Cluster, ClusterOptions
+from node.identity import Identity, open_identity
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("data_dir", type=Path)
+    parser.add_argument("--cluster", default="test")
+    parser.add_argument("--interface", action="append", default=[])
+    parser.add_argument("--peer", action="append", default=[])
+    parser.add_argument("--port", type=int, default=0)
+    arguments = parser.parse_args()
+    options = ClusterOptions(
+        cluster=arguments.cluster,
+        interfaces=tuple(arguments.interface),
+        peers=tuple(arguments.peer),
+        port=arguments.port,
+    )
+    with open_identity(arguments.data_dir) as identity:
+        trio.run(run, identity, options)
+
+
+async def run(identity: Identity, options: ClusterOptions) -> None:
+    async with Cluster.joined(identity, options) as cluster, trio.open_nursery() as nursery:
+        nursery.start_soon(end_with_stdin, nursery.cancel_scope)
+        said = b""
+        while True:
+            line = msgspec.json.encode(
+                {"addresses": cluster.own_record.addresses, "status": cluster.status()}
+            )
+            if line != said:
+                sys.stdout.buffer.write(line + b"\n")
+                sys.stdout.buffer.flush()
+                said = line
+            await trio.sleep(0.05)
+
+
+async def end_with_stdin(scope: trio.CancelScope) -> None:
+    stdin = trio.lowlevel.FdStream(sys.stdin.fileno())
+    while await stdin.receive_some():
+        pass
+    scope.cancel()
+
+
+if __name__ == "__main__":
+    main()
