@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Final
 
 import msgspec
 import trio
 from loguru import logger
 
-from node.errors import EngineDied, EngineRequestFailed, InstanceNotReady
+from node.errors import EngineDied, EngineRequestFailed, InstanceNotReady, ModelNotHere
 from node.instances.connection import EngineConnection, RequestHandle
 from node.instances.process import EngineHandle, start_engine
 from protocols.chat import Message
@@ -45,7 +46,6 @@ class InstanceSpec(msgspec.Struct, frozen=True):
     """What to load, and on what."""
 
     model: str
-    path: str
     engine: EngineName
     roles: tuple[Role, ...]
     memory_bytes: int = 0
@@ -58,6 +58,7 @@ class Instance:
     Args:
         spec: what to load.
         base_model: the name that quantizations of the same model share.
+        locate: finds the checkpoint, and may take its time; raises `ModelNotHere`.
         on_change: called whenever `record` would say something new.
         on_loading: told the stage of loading and how far it is, from 0 to 1.
     """
@@ -66,6 +67,7 @@ class Instance:
         self,
         spec: InstanceSpec,
         base_model: str,
+        locate: Callable[[], Awaitable[Path]],
         on_change: Callable[[], None],
         on_loading: Callable[[str, float], None],
     ) -> None:
@@ -77,6 +79,7 @@ class Instance:
         self.epoch = ""
         self.capabilities: Capabilities | None = None
         self.prefill_rate = 0.0
+        self._locate = locate
         self._on_change = on_change
         self._on_loading = on_loading
         self._connection: EngineConnection | None = None
@@ -157,11 +160,17 @@ class Instance:
 
     async def run(self) -> None:
         """Keep the engine running until cancelled; return only when it can never load."""
+        try:
+            path = await self._locate()
+        except ModelNotHere as error:
+            logger.error("{}: {}", self.id, error)
+            self._enter("failed", str(error))
+            return
         backoff = FIRST_BACKOFF_S
         while True:
             began = trio.current_time()
             async with start_engine(self.spec.engine, self.id) as engine:
-                if not await self._load(engine):
+                if not await self._load(engine, path):
                     return
                 await engine.process.wait()
                 # What the process said before it died explains it.
@@ -175,7 +184,7 @@ class Instance:
             await trio.sleep(backoff)
             backoff = min(backoff * 2, MAX_BACKOFF_S)
 
-    async def _load(self, engine: EngineHandle) -> bool:
+    async def _load(self, engine: EngineHandle, path: Path) -> bool:
         """Load the model; return whether it makes sense to go on with this instance."""
         connection = engine.connection
         spec = self.spec
@@ -183,7 +192,7 @@ class Instance:
             await connection.send(
                 Load(
                     model=spec.model,
-                    path=spec.path,
+                    path=str(path),
                     memory_bytes=spec.memory_bytes,
                     max_context=spec.max_context,
                 )

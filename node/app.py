@@ -1,0 +1,187 @@
+"""The node: everything put together, in one trio program."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from functools import partial
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TypeAlias
+
+import trio
+from libp2p.abc import IHost
+from libp2p.crypto.keys import KeyPair
+from libp2p.network.config import ConnectionConfig
+from loguru import logger
+
+from node.backend import NodeBackend, choose_node
+from node.chat.decode import Decoder
+from node.chat.ingress import Ingress
+from node.chat.service import ChatService
+from node.cluster import Cluster, ClusterOptions
+from node.config import NodeConfig
+from node.errors import BatonError, ModelNotHere
+from node.hardware import detect, plan_engines
+from node.http.app import create_app
+from node.http.server import serve
+from node.identity import Identity, open_identity
+from node.instances.instance import Instance, InstanceSpec
+from node.instances.manager import InstanceManager
+from node.models import BUNDLED_MODEL, ModelStore
+from node.prefill.planner import Planner
+from node.prefill.server import PrefillService
+from node.routing import PrefillPolicy
+from node.transport.host import new_fast_host
+from protocols.chat import PROTOCOL_ID as CHAT_PROTOCOL
+from protocols.engine import EngineName
+from protocols.gossip import Role
+from protocols.kv_prefill.messages import PROTOCOL_ID as PREFILL_PROTOCOL
+
+__all__ = ["OnLoading", "run"]
+
+OnLoading: TypeAlias = Callable[[Instance, str, float], None]
+"""Told the instance, the stage of its loading and how far that is, from 0 to 1."""
+
+EnginePlan: TypeAlias = tuple[tuple[EngineName, tuple[Role, ...]], ...]
+
+
+def run(config: NodeConfig, on_loading: OnLoading | None = None) -> None:
+    """Run a node until it is interrupted or terminated.
+
+    Args:
+        config: how it is set up.
+        on_loading: told how far the loading of each model is; left out, the log is.
+
+    Raises:
+        BatonError: it cannot run as it is set up.
+    """
+    on_loading = on_loading or _log_loading
+    hardware = detect()
+    engines = plan_engines(config.role, config.engine, hardware)
+    store = ModelStore(config.models_dir)
+    models = _models(config, store) if engines else ()
+    if not engines:
+        logger.warning("no engine is installed: this node forwards requests to others")
+    with open_identity(config.data_dir) as identity:
+        try:
+            trio.run(_run_until_signal, config, identity, engines, models, store, on_loading)
+        except BaseExceptionGroup as group:
+            told, others = group.split(BatonError)
+            if told is None or others is not None:
+                raise
+            raise _first(told) from group
+
+
+def _first(error: BaseException) -> BaseException:
+    return _first(error.exceptions[0]) if isinstance(error, BaseExceptionGroup) else error
+
+
+def _log_loading(instance: Instance, stage: str, fraction: float) -> None:
+    logger.info("{} on {}: {} ({:.0%})", instance.spec.model, instance.id, stage, fraction)
+
+
+def _models(config: NodeConfig, store: ModelStore) -> tuple[str, ...]:
+    if config.models:
+        for name in config.models:
+            store.check(name)
+        return config.models
+    try:
+        store.check(BUNDLED_MODEL)
+    except ModelNotHere as error:
+        logger.warning("no model is loaded: give one with --model ({})", error)
+        return ()
+    return (BUNDLED_MODEL,)
+
+
+async def _run_until_signal(
+    config: NodeConfig,
+    identity: Identity,
+    engines: EnginePlan,
+    models: tuple[str, ...],
+    store: ModelStore,
+    on_loading: OnLoading,
+) -> None:
+    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_run, config, identity, engines, models, store, on_loading)
+            async for number in signals:
+                logger.info("{}: leaving the cluster", signal.Signals(number).name)
+                nursery.cancel_scope.cancel()
+                break
+
+
+async def _run(
+    config: NodeConfig,
+    identity: Identity,
+    engines: EnginePlan,
+    models: tuple[str, ...],
+    store: ModelStore,
+    on_loading: OnLoading,
+) -> None:
+    options = ClusterOptions(
+        cluster=config.cluster,
+        interfaces=config.interfaces,
+        port=config.port,
+        peers=config.peers,
+        roles=tuple(dict.fromkeys(role for _, roles in engines for role in roles)),
+        engines=tuple(name for name, _ in engines),
+        api=f"{config.api_host}:{config.api_port}",
+        version=_version(),
+    )
+    async with Cluster.joined(identity, options, make_host=_make_host) as cluster:
+        instances = InstanceManager(
+            lambda: cluster.update_instances(instances.records()), on_loading
+        )
+        for model in models:
+            for engine, roles in engines:
+                spec = InstanceSpec(
+                    model=_model_name(model),
+                    engine=engine,
+                    roles=roles,
+                    memory_bytes=config.memory,
+                )
+                instances.add(spec, partial(store.ensure, model))
+        backend = _connect(config, cluster, instances)
+        async with trio.open_nursery() as services:
+            app = create_app(backend, default_prefill=config.remote_prefill)
+            host, port = await services.start(partial(serve, app, config.api_host, config.api_port))
+            logger.info("node {} answers at http://{}:{}", cluster.peer_id, host, port)
+            await instances.run()
+            await trio.sleep_forever()
+
+
+def _connect(config: NodeConfig, cluster: Cluster, instances: InstanceManager) -> NodeBackend:
+    """Set up the services that other nodes use, and return the one that the API does."""
+    policy = PrefillPolicy(floor=config.remote_prefill_min_tokens, overlap=config.overlap)
+    decoder = Decoder(
+        lambda model: instances.find(model, "decode"), Planner(cluster, instances, policy)
+    )
+    prefills = PrefillService(
+        lambda model: instances.find(model, "prefill"), overlap=config.overlap
+    )
+    cluster.set_handler(PREFILL_PROTOCOL, prefills.serve)
+    cluster.set_handler(CHAT_PROTOCOL, ChatService(decoder.answer).serve)
+    ingress = Ingress(
+        cluster.peer_id,
+        decoder.answer,
+        partial(choose_node, cluster),
+        cluster.open_stream,
+    )
+    return NodeBackend(cluster, instances, ingress)
+
+
+def _make_host(key_pair: KeyPair, config: ConnectionConfig) -> IHost:
+    return new_fast_host(key_pair, connection_config=config)
+
+
+def _model_name(model: str) -> str:
+    """Return the name of a model that may have been given as a path."""
+    return Path(model).resolve().name if model.startswith((".", "/", "~")) else model
+
+
+def _version() -> str:
+    try:
+        return version("baton")
+    except PackageNotFoundError:
+        return ""

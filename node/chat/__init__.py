@@ -1,0 +1,1 @@
+"""Chat requests: taken in at any node, answered by the one whose engine decodes."""

@@ -1,0 +1,98 @@
+"""What this machine can run, and what `auto` means on it. Nothing heavy is imported to find out."""
+
+from __future__ import annotations
+
+import importlib.util
+import platform
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from node.errors import NothingToRun
+from protocols.engine import EngineName
+from protocols.gossip import Role
+
+__all__ = ["Accelerator", "EngineChoice", "Hardware", "RoleChoice", "detect", "plan_engines"]
+
+Accelerator: TypeAlias = Literal["apple", "nvidia", "cpu"]
+RoleChoice: TypeAlias = Literal["auto", "prefill", "decode", "both"]
+EngineChoice: TypeAlias = Literal["auto", "mlx", "vllm"]
+
+
+class Hardware(msgspec.Struct, frozen=True):
+    """An accelerator, and the engines whose packages are installed."""
+
+    accelerator: Accelerator
+    engines: tuple[EngineName, ...]
+
+
+def detect() -> Hardware:
+    """Look at this machine."""
+    accelerator: Accelerator = "cpu"
+    if platform.system() == "Darwin" and platform.machine() == "arm64":
+        accelerator = "apple"
+    elif Path("/proc/driver/nvidia/version").exists() or Path("/dev/nvidiactl").exists():
+        accelerator = "nvidia"
+    packages: tuple[tuple[EngineName, tuple[str, ...]], ...] = (
+        ("mlx", ("mlx", "mlx_lm")),
+        ("vllm", ("vllm",)),
+    )
+    installed: tuple[EngineName, ...] = tuple(
+        name
+        for name, modules in packages
+        if all(importlib.util.find_spec(module) is not None for module in modules)
+    )
+    return Hardware(accelerator=accelerator, engines=installed)
+
+
+def plan_engines(
+    role: RoleChoice, engine: EngineChoice, hardware: Hardware
+) -> tuple[tuple[EngineName, tuple[Role, ...]], ...]:
+    """Decide which engines this node starts, and what each does. Pure.
+
+    Apple silicon decodes with MLX, NVIDIA does everything with vLLM, and a CPU prefills with vLLM
+    and decodes with MLX, as far as they are installed. A node for which nothing is installed, and
+    that was not asked for anything, runs no engine: it forwards what it is asked to others.
+
+    Raises:
+        NothingToRun: what was asked for cannot run here.
+    """
+    wanted: tuple[Role, ...] = (role,) if role in ("prefill", "decode") else ("prefill", "decode")
+    if engine != "auto":
+        if engine not in hardware.engines:
+            raise NothingToRun(
+                f"the engine {engine} is not installed", f"install baton[{engine}], see the README"
+            )
+        able: tuple[Role, ...] = tuple(each for each in wanted if each in _ABILITIES[engine])
+        if not able:
+            raise NothingToRun(
+                f"the engine {engine} cannot {role} for others",
+                "use --engine vllm on this machine, or --role decode",
+            )
+        return ((engine, able),)
+    chosen: dict[EngineName, tuple[Role, ...]] = {}
+    for each in wanted:
+        for name in _PREFERENCES[hardware.accelerator][each]:
+            if name in hardware.engines:
+                chosen[name] = (*chosen.get(name, ()), each)
+                break
+    if not chosen and role in ("prefill", "decode"):
+        names = " or ".join(_PREFERENCES[hardware.accelerator][role]) or "vllm"
+        raise NothingToRun(
+            f"no engine that can {role} is installed on this machine",
+            f"install baton[{names}], see the README",
+        )
+    return tuple((name, roles) for name, roles in chosen.items())
+
+
+_ABILITIES: dict[EngineName, tuple[Role, ...]] = {
+    "mlx": ("decode",),
+    "vllm": ("prefill", "decode"),
+}
+
+_PREFERENCES: dict[Accelerator, dict[Role, tuple[EngineName, ...]]] = {
+    "apple": {"prefill": (), "decode": ("mlx",)},
+    "nvidia": {"prefill": ("vllm",), "decode": ("vllm", "mlx")},
+    "cpu": {"prefill": ("vllm",), "decode": ("mlx", "vllm")},
+}
