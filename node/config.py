@@ -21,6 +21,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from node.errors import BatonError
+from node.hardware import EngineChoice, RoleChoice
 from protocols.chat import PrefillPolicy
 
 __all__ = [
@@ -36,8 +37,6 @@ __all__ = [
 
 DEFAULT_API: Final = "127.0.0.1:52415"
 
-RoleChoice: TypeAlias = Literal["auto", "prefill", "decode", "both"]
-EngineChoice: TypeAlias = Literal["auto", "mlx", "vllm"]
 LogLevel: TypeAlias = Literal["trace", "debug", "info", "warning", "error"]
 
 _Name: TypeAlias = Annotated[str, Meta(min_length=1, max_length=63)]
