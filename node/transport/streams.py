@@ -65,6 +65,7 @@ class ByteStream:
         self._bulk = muxed if isinstance(muxed, BulkStream) else None
         self._stock = muxed if isinstance(muxed, StockStream) else None
         self._sending = trio.Lock()
+        self._finished = False
 
     @property
     def peer_id(self) -> ID:
@@ -120,6 +121,8 @@ class ByteStream:
             ConnectionLost: the connection is gone.
         """
         async with self._sending:
+            if self._finished:
+                raise StreamClosed("this side has closed the stream")
             with self._translated():
                 if self._bulk is not None:
                     await self._bulk.write_many(buffers)
@@ -135,6 +138,7 @@ class ByteStream:
             ConnectionLost: the connection is gone.
         """
         async with self._sending:
+            self._finished = True
             with self._translated():
                 if isinstance(self._stream, NetStream):
                     await self._stream.close_write()
@@ -143,6 +147,7 @@ class ByteStream:
 
     async def close(self) -> None:
         """End the stream in both directions; what was sent still arrives. Never fails."""
+        self._finished = True
         try:
             with self._translated():
                 await self._stream.close()
@@ -188,6 +193,8 @@ class ByteStream:
             )
             if lost or (self._bulk is None and self._connection_gone()):
                 raise ConnectionLost(f"the connection to {self.peer_id} is gone") from error
-            if isinstance(error, closed):
+            # Stock yamux tells the reader of a stream that was reset that it has ended.
+            was_reset = self._stock is not None and self._stock.reset_received
+            if isinstance(error, closed) and not was_reset:
                 raise StreamClosed("the stream has ended") from error
             raise StreamReset("the stream was reset") from error
