@@ -198,8 +198,11 @@ class EngineConnection:
         try:
             while await self._receive_frame(reader):
                 pass
-        except (OSError, ProtocolError) as error:
-            reason = f"the channel to the engine process broke: {error}"
+        except OSError as error:
+            # What a death looks like when the process left messages of ours unread.
+            logger.debug("the channel to the engine process broke: {}", error)
+        except ProtocolError as error:
+            reason = f"the engine process broke the protocol: {error}"
             logger.error(reason)
         finally:
             self.close(reason)

@@ -13,7 +13,7 @@ from loguru import logger
 
 from node.errors import EngineDied, EngineRequestFailed, InstanceNotReady, ModelNotHere
 from node.instances.connection import EngineConnection, RequestHandle
-from node.instances.process import EngineHandle, start_engine
+from node.instances.process import EngineHandle, engine_command, start_engine
 from protocols.chat import Message
 from protocols.engine import (
     Capabilities,
@@ -61,6 +61,7 @@ class Instance:
         locate: finds the checkpoint, and may take its time; raises `ModelNotHere`.
         on_change: called whenever `record` would say something new.
         on_loading: told the stage of loading and how far it is, from 0 to 1.
+        command: returns the command of the engine's process.
     """
 
     def __init__(
@@ -70,6 +71,7 @@ class Instance:
         locate: Callable[[], Awaitable[Path]],
         on_change: Callable[[], None],
         on_loading: Callable[[str, float], None],
+        command: Callable[[EngineName], list[str]] = engine_command,
     ) -> None:
         self.id = f"{spec.engine}-{secrets.token_hex(3)}"
         self.spec = spec
@@ -82,6 +84,7 @@ class Instance:
         self._locate = locate
         self._on_change = on_change
         self._on_loading = on_loading
+        self._command = command
         self._connection: EngineConnection | None = None
         self._sequence = 0
 
@@ -169,7 +172,7 @@ class Instance:
         backoff = FIRST_BACKOFF_S
         while True:
             began = trio.current_time()
-            async with start_engine(self.spec.engine, self.id) as engine:
+            async with start_engine(self._command(self.spec.engine), self.id) as engine:
                 if not await self._load(engine, path):
                     return
                 await engine.process.wait()

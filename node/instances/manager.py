@@ -9,6 +9,8 @@ import trio
 
 from node.base_models import base_model
 from node.instances.instance import Instance, InstanceSpec
+from node.instances.process import engine_command
+from protocols.engine import EngineName
 from protocols.gossip import InstanceRecord, Role
 
 __all__ = ["InstanceManager"]
@@ -20,15 +22,18 @@ class InstanceManager:
     Args:
         on_change: called whenever `records` would say something new.
         on_loading: told the instance, the stage of its loading and how far that is, from 0 to 1.
+        command: returns the command of an engine's process.
     """
 
     def __init__(
         self,
         on_change: Callable[[], None],
         on_loading: Callable[[Instance, str, float], None],
+        command: Callable[[EngineName], list[str]] = engine_command,
     ) -> None:
         self._on_change = on_change
         self._on_loading = on_loading
+        self._command = command
         self._instances: list[Instance] = []
 
     def __iter__(self) -> Iterator[Instance]:
@@ -51,6 +56,7 @@ class InstanceManager:
             locate,
             self._on_change,
             lambda stage, fraction: self._on_loading(instance, stage, fraction),
+            self._command,
         )
         self._instances.append(instance)
         self._on_change()

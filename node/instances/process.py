@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Final
 
@@ -18,7 +18,7 @@ from node.errors import EngineDied
 from node.instances.connection import EngineConnection
 from protocols.engine import EngineName, Shutdown
 
-__all__ = ["EngineHandle", "start_engine"]
+__all__ = ["EngineHandle", "engine_command", "start_engine"]
 
 SHUTDOWN_TIMEOUT_S: Final = 3.0
 """From `Shutdown` to the kill."""
@@ -43,28 +43,32 @@ class EngineHandle:
         return f"the engine process ended ({how})" + (f": {last.strip()}" if last else "")
 
 
+def engine_command(engine: EngineName) -> list[str]:
+    """Return the command that runs an engine; the file descriptor is added to it."""
+    # -P: the interpreter must find the packages it is installed with, not files that lie in the
+    # directory where the node was started.
+    return [sys.executable, "-P", "-m", "engines.process", engine]
+
+
 @asynccontextmanager
-async def start_engine(engine: EngineName, label: str) -> AsyncIterator[EngineHandle]:
+async def start_engine(command: Sequence[str], label: str) -> AsyncIterator[EngineHandle]:
     """Run an engine process for the length of the `async with` block.
 
     The process is spawned, never forked from this one. It is asked to shut down at the end, and
     killed when it does not; it also ends by itself when this process dies.
 
     Args:
-        engine: which engine.
+        command: of the engine process, to which the file descriptor of its socket is added.
         label: names it in the log.
 
     Raises:
         OSError: the process cannot be started.
     """
     ours, theirs = socket.socketpair()
-    # Not our environment's to say: the interpreter must find the packages it is installed with,
-    # not files that lie in the directory where the node was started.
-    command = [sys.executable, "-P", "-m", "engines.process", engine, str(theirs.fileno())]
     with theirs:
         try:
             process = await trio.lowlevel.open_process(
-                command,
+                [*command, str(theirs.fileno())],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
@@ -77,15 +81,23 @@ async def start_engine(engine: EngineName, label: str) -> AsyncIterator[EngineHa
             raise
     connection = EngineConnection(trio.SocketStream(trio.socket.from_stdlib_socket(ours)))
     handle = EngineHandle(process, connection)
+    # The connection outlives a cancellation from outside until the process has been asked to end.
+    background = trio.CancelScope(shield=True)
+
+    async def attend() -> None:
+        with background:
+            async with trio.open_nursery() as attending:
+                attending.start_soon(connection.run)
+                attending.start_soon(_copy_log, handle, label)
+
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(connection.run)
-        nursery.start_soon(_copy_log, handle, label)
+        nursery.start_soon(attend)
         try:
             yield handle
         finally:
             with trio.CancelScope(shield=True):
                 await _end(handle)
-            nursery.cancel_scope.cancel()
+            background.cancel()
 
 
 async def _end(handle: EngineHandle) -> None:
