@@ -103,7 +103,7 @@ def list_models(models_dir: Path, api: str, as_json: bool) -> None:
 def add(source: str, name: str | None, copy: bool, models_dir: Path) -> None:
     """Add the checkpoint in the directory SOURCE, or the small model `smollm2`."""
     if source == _BUNDLED_ALIAS:
-        _add_bundled(_destination(models_dir, name or BUNDLED_MODEL))
+        _add_bundled(_destination(models_dir, BUNDLED_MODEL if name is None else name))
         return
     directory = Path(source).expanduser().resolve()
     if not (directory / "config.json").is_file():
@@ -111,7 +111,7 @@ def add(source: str, name: str | None, copy: bool, models_dir: Path) -> None:
             f"{directory} is no directory in Hugging Face's format: it has no config.json",
             param_hint="SOURCE",
         )
-    destination = _destination(models_dir, name or directory.name)
+    destination = _destination(models_dir, directory.name if name is None else name)
     if destination.exists() or destination.is_symlink():
         raise click.ClickException(
             f"{destination} exists; remove it with `baton models rm`, or give another --name"
