@@ -1,0 +1,92 @@
+"""Receives a cache computed elsewhere, straight into the memory that MLX will decode from."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import mlx.core as mx
+import numpy as np
+
+from engines.mlx.caches import PromptCache, allocate, as_caches, numpy_view
+from protocols.cache import AttentionLayer, CacheLayout
+from protocols.errors import ProtocolError
+from protocols.kv_prefill.codec import decode
+from protocols.kv_prefill.coverage import Coverage
+from protocols.kv_prefill.messages import Chunk
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+__all__ = ["Injection"]
+
+_ROOM_AFTER: Final = 64
+"""Tokens of the answer, at least, before the cache must grow."""
+
+
+class Injection:
+    """Room for a cache of `[0, end)`, filled chunk by chunk.
+
+    Each chunk is decoded, checked, converted to the dtype that the model computes in and written
+    in its final place as it arrives, so that nothing is left to do after the last one.
+
+    Args:
+        layout: of the chunks.
+        layers: `layout.layers`, which all are attention.
+        end: tokens to make room for.
+        dtype: what the model computes in: float32, or the layout's own.
+    """
+
+    def __init__(
+        self, layout: CacheLayout, layers: Sequence[AttentionLayer], end: int, dtype: mx.Dtype
+    ) -> None:
+        self.end = end
+        self._layout = layout
+        self._coverage = Coverage(layout, 0, end)
+        self._room = allocate(layers, end + _ROOM_AFTER, dtype)
+        self._write = _writer(layout, dtype)
+
+    def add(self, chunk: Chunk, payload: memoryview) -> None:
+        """Take one chunk in.
+
+        Raises:
+            ProtocolError: it cannot be used, and its positions count as missing.
+        """
+        self._coverage.add(chunk)
+        try:
+            keys, values = decode(payload, chunk, self._layout)
+        except ProtocolError:
+            self._coverage.remove(chunk.layer, chunk.start, chunk.end)
+            raise
+        for source, target in zip((keys, values), self._room[chunk.layer], strict=True):
+            place = numpy_view(target)[0, :, chunk.start : chunk.end]
+            self._write(source.transpose(1, 0, 2), place)
+
+    def take(self, limit: int) -> tuple[list[PromptCache], int]:
+        """Hand over the caches, and the number of tokens in them, `limit` at most.
+
+        The injection must not be used again: MLX writes on in the same memory.
+        """
+        usable = min(self._coverage.usable_end, limit)
+        return as_caches(self._room, usable), usable
+
+
+def _writer(layout: CacheLayout, dtype: mx.Dtype) -> Callable[[np.ndarray, np.ndarray], None]:
+    """Return what copies elements of the layout's dtype to places of the model's."""
+    if dtype == mx.float32 and layout.dtype == "bfloat16":
+        return _widen_bfloat16
+    if dtype == mx.float32:
+        return _convert
+    return _copy_bits
+
+
+def _widen_bfloat16(source: np.ndarray, target: np.ndarray) -> None:
+    # A bfloat16 is the upper half of a float32.
+    np.left_shift(source, 16, out=target.view(np.uint32), dtype=np.uint32)
+
+
+def _convert(source: np.ndarray, target: np.ndarray) -> None:
+    np.copyto(target, source)
+
+
+def _copy_bits(source: np.ndarray, target: np.ndarray) -> None:
+    np.copyto(target, source.view(np.uint16))
