@@ -12,12 +12,14 @@ from hypothesis import strategies as st
 
 from protocols.cache import AttentionLayer, CacheLayout
 from protocols.errors import ChecksumMismatch, LimitExceeded, Malformed, ProtocolError
+from protocols.framing import MAX_PAYLOAD
 from protocols.kv_prefill.codec import checksum, decode, encode, encode_chunk
 from protocols.kv_prefill.messages import Chunk, Codec
 from tests.support.caches import HYBRID, arrays_for, bfloat16_like, chunk_for, layouts
 
 LAYOUT = CacheLayout("bfloat16", (AttentionLayer(kv_heads=4, k_dim=32, v_dim=32),), "f")
 TOKENS = 64
+PLANE = LAYOUT.nbytes(0, TOKENS) // 2
 CODECS: list[Codec] = ["raw", "planes"]
 over_codecs = pytest.mark.parametrize("codec", CODECS)
 
@@ -115,7 +117,7 @@ def test_a_buffer_of_another_size_is_the_callers_mistake() -> None:
 
 @over_codecs
 @given(data=st.data())
-@settings(max_examples=150)
+@settings(max_examples=80)
 def test_a_damaged_payload_is_never_a_tensor(codec: Codec, data: st.DataObject) -> None:
     chunk, sent = chunk_for(LAYOUT, 0, 0, TOKENS, codec)
     payload = bytearray(sent)
@@ -198,36 +200,59 @@ def zeros_frame(size: int, *, window_log: int = 17, content_size: bool = True) -
     "frame",
     [
         zeros_frame(64 << 20),
-        zeros_frame(4096, content_size=False),
-        zstandard.compress(bytes(4095)),
-        zstandard.compress(bytes(4096)) + b"more",
-        zstandard.compress(bytes(4096))[:-1],
-        b"\x50\x2a\x4d\x18\x00\x10\x00\x00" + bytes(4096),
+        zeros_frame(PLANE, content_size=False),
+        zstandard.compress(bytes(PLANE - 1)),
+        zstandard.compress(bytes(PLANE)) + b"more",
+        zstandard.compress(bytes(PLANE)) * 2,
+        zstandard.compress(bytes(PLANE))[:-1],
+        b"\x50\x2a\x4d\x18" + PLANE.to_bytes(4, "little") + bytes(PLANE - 100),
         b"",
     ],
-    ids=["bomb", "no size", "smaller", "trailing", "cut", "skippable", "empty"],
+    ids=["bomb", "no size", "smaller", "trailing", "twice", "cut", "skippable", "empty"],
 )
 def test_a_plane_of_another_size_is_refused_before_it_costs_memory(frame: bytes) -> None:
-    low = bytes(LAYOUT.nbytes(0, TOKENS) // 2)
-    payload = planes_payload(frame, low)
+    payload = planes_payload(frame, bytes(PLANE))
+    header = header_of(bytes(2 * PLANE), payload)
     tracemalloc.start()
     try:
         with pytest.raises((Malformed, LimitExceeded)):
-            decode(payload, header_of(bytes(2 * len(low)), payload), LAYOUT)
+            decode(payload, header, LAYOUT)
         assert tracemalloc.get_traced_memory()[1] < 1 << 18
     finally:
         tracemalloc.stop()
 
 
 def test_a_huge_zstd_window_is_refused() -> None:
-    low = bytes(LAYOUT.nbytes(0, TOKENS) // 2)
-    frame = bytearray(zeros_frame(len(low), window_log=10))
+    frame = bytearray(zeros_frame(PLANE, window_log=10))
     # The window descriptor follows the magic number and the frame header descriptor.
     frame[5] = 17 << 3
     assert zstandard.get_frame_parameters(bytes(frame)).window_size == 1 << 27
-    payload = planes_payload(bytes(frame), low)
+    payload = planes_payload(bytes(frame), bytes(PLANE))
     with pytest.raises(LimitExceeded, match="window"):
-        decode(payload, header_of(bytes(2 * len(low)), payload), LAYOUT)
+        decode(payload, header_of(bytes(2 * PLANE), payload), LAYOUT)
+
+
+@pytest.mark.parametrize("size", [PLANE + 1, PLANE - 1, 1, 0])
+def test_a_low_plane_of_another_size_is_malformed(size: int) -> None:
+    payload = planes_payload(zstandard.compress(bytes(PLANE)), bytes(size))
+    with pytest.raises(Malformed):
+        decode(payload, header_of(bytes(2 * PLANE), payload), LAYOUT)
+
+
+@pytest.mark.parametrize("size", [0, 1, 3])
+def test_planes_without_room_for_their_header_are_malformed(size: int) -> None:
+    payload = bytes(size)
+    with pytest.raises(Malformed):
+        decode(payload, header_of(bytes(2 * PLANE), payload), LAYOUT)
+
+
+def test_a_chunk_over_the_limit_of_payloads_is_refused() -> None:
+    layout = CacheLayout("bfloat16", (AttentionLayer(1024, 1024, 1024),), "f")
+    raw_size = layout.nbytes(0, TOKENS + 1)
+    assert raw_size > MAX_PAYLOAD
+    chunk = Chunk(0, 0, TOKENS + 1, "planes", raw_size, 0, bytes(8))
+    with pytest.raises(LimitExceeded):
+        decode(b"", chunk, layout)
 
 
 def test_a_decoder_works_on_after_an_error() -> None:
@@ -243,14 +268,15 @@ def test_threads_do_not_disturb_each_other() -> None:
     failures: list[int] = []
 
     def work(seed: int) -> None:
-        arrays = arrays_for(np.random.default_rng(seed), LAYOUT, 0, TOKENS)
-        for _ in range(30):
-            chunk, buffers = encode_chunk(0, 0, TOKENS, arrays, "planes")
+        tokens = 1024
+        arrays = arrays_for(np.random.default_rng(seed), LAYOUT, 0, tokens)
+        for _ in range(20):
+            chunk, buffers = encode_chunk(0, 0, tokens, arrays, "planes")
             decoded = decode(b"".join(buffers), chunk, LAYOUT)
             if any((a != b).any() for a, b in zip(arrays, decoded, strict=True)):
                 failures.append(seed)
 
-    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(6)]
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
