@@ -103,7 +103,7 @@ class Cluster:
             names=options.interfaces,
             on_interfaces=self.refresh,
         )
-        host.on_link(up=self._link_changed, down=self._link_lost, beat=self._ignore)
+        host.on_link(up=self._link_changed, down=self._link_lost)
 
     @classmethod
     @asynccontextmanager
@@ -115,6 +115,8 @@ class Cluster:
         make_host: HostFactory = stock_host,
     ) -> AsyncGenerator[Cluster]:
         """Join the cluster while open, and leave it with a goodbye.
+
+        The goodbye needs what would be cancelled with the task: end the body to have it said.
 
         Raises:
             UnknownInterface: an interface that was named does not exist.
@@ -130,7 +132,8 @@ class Cluster:
         host = PeerHost(identity.key_pair, interfaces, port=options.port, make_host=make_host)
         async with host.running():
             cluster = cls(identity, options, host)
-            async with trio.open_nursery() as nursery, cluster._membership.running():
+            # The goodbye is said when the rest has ended, so membership is around it.
+            async with cluster._membership.running(), trio.open_nursery() as nursery:
                 nursery.start_soon(cluster._election.run)
                 nursery.start_soon(cluster._discovery.run, static)
                 nursery.start_soon(cluster._refresh_regularly)
@@ -270,9 +273,6 @@ class Cluster:
             self._discovery.lost(link.peer_id)
         self._bytes_per_s.pop(link.route.address, None)
         self._notify()
-
-    def _ignore(self, link: Link) -> None:
-        return None
 
     def _notify(self) -> None:
         self._changed.set()

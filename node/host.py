@@ -31,6 +31,7 @@ from node.libp2p_seam import (
     check_port_free,
     connection_config,
     contain_handlers,
+    forward_log,
     negotiate,
     remote_endpoint,
     stock_host,
@@ -120,6 +121,7 @@ class PeerHost:
         """
         if self._port:
             check_port_free(self._port)
+        forward_log()
         contain_handlers(self._swarm)
         self._swarm.register_notifee(ConnectionObserver(self._connected, self._disconnected))
         async with self.libp2p.run(listen_addrs=[]), trio.open_nursery() as nursery:
@@ -162,11 +164,17 @@ class PeerHost:
         link = self.best_link(peer_id)
         return link.route if link is not None else None
 
-    def on_link(self, *, up: LinkListener, down: LinkListener, beat: LinkListener) -> None:
+    def on_link(
+        self,
+        *,
+        up: LinkListener | None = None,
+        down: LinkListener | None = None,
+        beat: LinkListener | None = None,
+    ) -> None:
         """Have functions called when a link comes, goes, and answers a heartbeat."""
-        self._on_up.append(up)
-        self._on_down.append(down)
-        self._on_beat.append(beat)
+        self._on_up += [up] if up else []
+        self._on_down += [down] if down else []
+        self._on_beat += [beat] if beat else []
 
     async def use_interfaces(self, interfaces: Sequence[Interface]) -> None:
         """Take up a changed set of interfaces, and listen on addresses that are new."""

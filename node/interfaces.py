@@ -126,8 +126,8 @@ def usable_addresses(addresses: Iterable[tuple[str, int]]) -> tuple[Address, ...
     usable: list[Address] = []
     for text, prefix in addresses:
         address = ip_interface(f"{text.partition('%')[0]}/{prefix}")
-        undialable = isinstance(address, IPv6Interface) and address.is_link_local
-        if not (undialable or address.is_multicast or address.is_unspecified):
+        undialable = address.version == 6 and address.ip.is_link_local
+        if not (undialable or address.ip.is_multicast or address.ip.is_unspecified):
             usable.append(address)
     return tuple(sorted(usable, key=lambda each: (each.version, each.ip.packed)))
 

@@ -9,6 +9,7 @@ connection that the caller chose.
 
 from __future__ import annotations
 
+import logging
 import socket
 from collections.abc import Callable
 from typing import Final, TypeAlias
@@ -38,6 +39,7 @@ __all__ = [
     "check_port_free",
     "connection_config",
     "contain_handlers",
+    "forward_log",
     "negotiate",
     "remote_endpoint",
     "stock_host",
@@ -72,6 +74,19 @@ def contain_handlers(swarm: Swarm) -> None:
             await stream.reset()
 
     swarm.set_stream_handler(contained)
+
+
+class _Forwarder(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        logger.debug("{}: {}", record.name, record.getMessage())
+
+
+def forward_log() -> None:
+    """Send what libp2p warns of to our log, as debug: most of it is a dial that failed."""
+    libp2p_logger = logging.getLogger("libp2p")
+    libp2p_logger.propagate = False
+    if not any(isinstance(each, _Forwarder) for each in libp2p_logger.handlers):
+        libp2p_logger.addHandler(_Forwarder(logging.WARNING))
 
 
 async def negotiate(connection: SwarmConn, protocol: str) -> ByteStream:

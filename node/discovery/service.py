@@ -11,7 +11,7 @@ from loguru import logger
 from node.discovery.dialer import Dialer
 from node.discovery.mdns import Announcement, PeerFound, announce_and_browse
 from node.errors import BatonError, DuplicateIdentity
-from node.host import PeerHost
+from node.host import Link, PeerHost
 from node.interfaces import Interface, list_interfaces, select_interfaces
 from node.routes import parse_address
 
@@ -53,6 +53,8 @@ class Discovery:
         self._names = tuple(names)
         self._on_interfaces = on_interfaces
         self._dialer: Dialer | None = None
+        self._met_anyone = False
+        host.on_link(up=self._meet)
 
     async def run(self, static: Sequence[tuple[str, str]] = ()) -> None:
         """Discover until cancelled.
@@ -87,6 +89,9 @@ class Discovery:
         """Dial a peer again at once: its last link broke."""
         if self._dialer is not None:
             self._dialer.poke(peer_id)
+
+    def _meet(self, link: Link) -> None:
+        self._met_anyone = True
 
     async def _announce(self, found: trio.MemorySendChannel[PeerFound]) -> None:
         while True:
@@ -161,7 +166,7 @@ class Discovery:
 
     async def _report_loneliness(self) -> None:
         await trio.sleep(_LONELY_AFTER_S)
-        if self._host.links:
+        if self._met_anyone:
             return
         logger.warning(
             "no peer after {:g} s: announced the cluster {!r} over mDNS (UDP 5353) on {}, "

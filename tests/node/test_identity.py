@@ -1,0 +1,75 @@
+import os
+import stat
+
+import pytest
+
+from node.errors import AlreadyRunning, CorruptDataDirectory
+from node.identity import open_identity
+
+
+def test_identity_is_made_once_and_only_the_owner_may_read_it(tmp_path):
+    with open_identity(tmp_path / "data") as first:
+        peer_id = first.peer_id
+    with open_identity(tmp_path / "data") as second:
+        assert second.peer_id == peer_id
+    mode = stat.S_IMODE((tmp_path / "data" / "identity.key").stat().st_mode)
+    assert mode == 0o600
+    assert peer_id.startswith("12D3KooW")
+
+
+def test_incarnation_grows_with_each_start(tmp_path):
+    seen = []
+    for _ in range(3):
+        with open_identity(tmp_path) as identity:
+            seen.append(identity.incarnation)
+    assert seen[0] < seen[1] < seen[2]
+
+
+def test_incarnation_grows_even_when_the_state_is_lost(tmp_path, monkeypatch):
+    monkeypatch.setattr("time.time", lambda: 1_000.0)
+    with open_identity(tmp_path) as identity:
+        before = identity.incarnation
+    (tmp_path / "state.json").unlink()
+    monkeypatch.setattr("time.time", lambda: 1_001.0)
+    with open_identity(tmp_path) as identity:
+        assert identity.incarnation > before
+
+
+def test_term_survives_a_restart_and_never_falls(tmp_path):
+    with open_identity(tmp_path) as identity:
+        identity.save_term(7)
+        identity.save_term(3)
+        assert identity.term == 7
+    with open_identity(tmp_path) as identity:
+        assert identity.term == 7
+
+
+def test_second_user_of_a_directory_is_told_what_to_do(tmp_path):
+    with (
+        open_identity(tmp_path),
+        pytest.raises(AlreadyRunning, match="--data-dir"),
+        open_identity(tmp_path),
+    ):
+        pass
+
+
+def test_lock_is_released(tmp_path):
+    with open_identity(tmp_path):
+        pass
+    with open_identity(tmp_path):
+        pass
+
+
+@pytest.mark.parametrize("junk", [b"", b"not a key", os.urandom(68)])
+def test_corrupt_key_is_refused_not_replaced(tmp_path, junk):
+    key = tmp_path / "identity.key"
+    key.write_bytes(junk)
+    with pytest.raises(CorruptDataDirectory), open_identity(tmp_path):
+        pass
+    assert key.read_bytes() == junk
+
+
+def test_corrupt_state_is_refused(tmp_path):
+    (tmp_path / "state.json").write_bytes(b'{"term": "many"}')
+    with pytest.raises(CorruptDataDirectory, match="remove it"), open_identity(tmp_path):
+        pass

@@ -1,0 +1,62 @@
+from ipaddress import ip_interface
+
+import pytest
+
+from node.interfaces import Interface
+from node.routes import parse_address, rank_routes, tcp_address
+
+
+def interface(name, klass, address, speed=0):
+    return Interface(name, klass, (ip_interface(address),), speed)
+
+
+TB = interface("tb0", "thunderbolt", "169.254.10.1/16")
+ETH = interface("eth0", "ethernet", "10.0.0.1/24", 1000)
+FAST = interface("eth1", "ethernet", "10.1.0.1/24", 10000)
+WIFI = interface("wlan0", "wifi", "192.168.1.4/24")
+DOCKER = interface("docker0", "virtual", "172.17.0.1/16")
+ALL = (DOCKER, WIFI, ETH, FAST, TB)
+
+ADDRESSES = (
+    "/ip4/172.17.0.2/tcp/1",
+    "/ip4/192.168.1.5/tcp/1",
+    "/ip4/10.0.0.2/tcp/1",
+    "/ip4/10.1.0.2/tcp/1",
+    "/ip4/169.254.77.7/tcp/1",
+    "/ip4/198.51.100.7/tcp/1",
+)
+
+
+def test_routes_are_ranked_by_class_then_speed_and_routed_ones_come_last():
+    names = [route.interface for route in rank_routes(ADDRESSES, ALL, restricted=False)]
+    assert names == ["tb0", "eth1", "eth0", "wlan0", "docker0", ""]
+
+
+def test_nothing_is_dialled_beyond_named_interfaces():
+    routes = rank_routes(ADDRESSES, (ETH,), restricted=True)
+    assert [route.address for route in routes] == ["/ip4/10.0.0.2/tcp/1"]
+
+
+def test_loopback_of_another_machine_is_no_route():
+    assert rank_routes(["/ip4/127.0.0.1/tcp/1"], ALL, restricted=False) == ()
+
+
+def test_ipv4_comes_before_ipv6_on_the_same_interface():
+    both = Interface("lo", "loopback", (ip_interface("127.0.0.1/8"), ip_interface("::1/128")))
+    routes = rank_routes(["/ip6/::1/tcp/5", "/ip4/127.0.0.1/tcp/5"], (both,), restricted=False)
+    assert [route.address[:4] for route in routes] == ["/ip4", "/ip6"]
+
+
+@pytest.mark.parametrize(
+    "junk",
+    ["", "junk", "/ip4/10.0.0.2", "/ip4/300.0.0.1/tcp/1", "/dns/x/tcp/1", "/ip4/10.0.0.2/udp/1"],
+)
+def test_junk_is_left_out(junk):
+    with pytest.raises(ValueError):
+        parse_address(junk)
+    assert rank_routes([junk, "/ip4/10.0.0.2/tcp/0"], ALL, restricted=False) == ()
+
+
+@pytest.mark.parametrize("ip", ["10.0.0.2", "fd00::2"])
+def test_address_round_trip(ip):
+    assert parse_address(tcp_address(ip, 4001)) == (ip, 4001)
