@@ -15,10 +15,6 @@ from libp2p.crypto.keys import KeyPair
 from libp2p.network.config import ConnectionConfig
 from loguru import logger
 
-from node.backend import NodeBackend, choose_node
-from node.chat.decode import Decoder
-from node.chat.ingress import Ingress
-from node.chat.service import ChatService
 from node.cluster import Cluster, ClusterOptions
 from node.config import NodeConfig
 from node.errors import BatonError, ModelNotHere
@@ -29,16 +25,12 @@ from node.identity import Identity, open_identity
 from node.instances.instance import Instance, InstanceSpec
 from node.instances.manager import InstanceManager
 from node.models import BUNDLED_MODEL, ModelStore
-from node.prefill.planner import Planner
-from node.prefill.server import PrefillService
-from node.routing import PrefillPolicy
+from node.services import connect
 from node.transport.host import new_fast_host
-from protocols.chat import PROTOCOL_ID as CHAT_PROTOCOL
 from protocols.engine import EngineName
 from protocols.gossip import Role
-from protocols.kv_prefill.messages import PROTOCOL_ID as PREFILL_PROTOCOL
 
-__all__ = ["OnLoading", "run"]
+__all__ = ["OnLoading", "make_host", "run"]
 
 OnLoading: TypeAlias = Callable[[Instance, str, float], None]
 """Told the instance, the stage of its loading and how far that is, from 0 to 1."""
@@ -129,7 +121,7 @@ async def _run(
         api=f"{config.api_host}:{config.api_port}",
         version=_version(),
     )
-    async with Cluster.joined(identity, options, make_host=_make_host) as cluster:
+    async with Cluster.joined(identity, options, make_host=make_host) as cluster:
         instances = InstanceManager(
             lambda: cluster.update_instances(instances.records()), on_loading
         )
@@ -142,7 +134,7 @@ async def _run(
                     memory_bytes=config.memory,
                 )
                 instances.add(spec, partial(store.ensure, model))
-        backend = _connect(config, cluster, instances)
+        backend = connect(config, cluster, instances)
         async with trio.open_nursery() as services:
             app = create_app(backend, default_prefill=config.remote_prefill)
             host, port = await services.start(partial(serve, app, config.api_host, config.api_port))
@@ -151,27 +143,8 @@ async def _run(
             await trio.sleep_forever()
 
 
-def _connect(config: NodeConfig, cluster: Cluster, instances: InstanceManager) -> NodeBackend:
-    """Set up the services that other nodes use, and return the one that the API does."""
-    policy = PrefillPolicy(floor=config.remote_prefill_min_tokens, overlap=config.overlap)
-    decoder = Decoder(
-        lambda model: instances.find(model, "decode"), Planner(cluster, instances, policy)
-    )
-    prefills = PrefillService(
-        lambda model: instances.find(model, "prefill"), overlap=config.overlap
-    )
-    cluster.set_handler(PREFILL_PROTOCOL, prefills.serve)
-    cluster.set_handler(CHAT_PROTOCOL, ChatService(decoder.answer).serve)
-    ingress = Ingress(
-        cluster.peer_id,
-        decoder.answer,
-        partial(choose_node, cluster),
-        cluster.open_stream,
-    )
-    return NodeBackend(cluster, instances, ingress)
-
-
-def _make_host(key_pair: KeyPair, config: ConnectionConfig) -> IHost:
+def make_host(key_pair: KeyPair, config: ConnectionConfig) -> IHost:
+    """Make the libp2p host of a node."""
     return new_fast_host(key_pair, connection_config=config)
 
 

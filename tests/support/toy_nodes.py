@@ -1,0 +1,164 @@
+"""Whole nodes in this process, on the loopback interface, whose engine processes run a toy model."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import trio
+
+from node.app import make_host
+from node.backend import NodeBackend
+from node.cluster import Cluster, ClusterOptions
+from node.config import NodeConfig
+from node.identity import open_identity
+from node.instances.instance import Instance, InstanceSpec
+from node.instances.manager import InstanceManager
+from node.services import connect
+from protocols.chat import (
+    ChatDelta,
+    ChatFailed,
+    ChatFinished,
+    ChatRequest,
+    Message,
+    PrefillPolicy,
+    Sampling,
+)
+from protocols.gossip import Role
+from tests.support import toy_engine
+
+MODEL = "toy"
+
+
+@dataclass
+class Answer:
+    """The events of a request, put together."""
+
+    text: str
+    finished: ChatFinished | None
+    failed: ChatFailed | None
+
+
+@dataclass
+class ToyNode:
+    """A node of this process."""
+
+    cluster: Cluster
+    instances: InstanceManager
+    backend: NodeBackend
+
+    @property
+    def peer_id(self) -> str:
+        return self.cluster.peer_id
+
+    @property
+    def instance(self) -> Instance:
+        return next(iter(self.instances))
+
+    @property
+    def load(self) -> int:
+        return sum(instance.load for instance in self.instances)
+
+    def request(
+        self, prompt: str, *, prefill: PrefillPolicy = "auto", model: str = MODEL
+    ) -> ChatRequest:
+        message = Message(role="user", content=prompt)
+        sampling = Sampling(temperature=0)
+        return ChatRequest("r", model, (message,), sampling, prefill)
+
+    async def ask(
+        self, prompt: str, *, prefill: PrefillPolicy = "auto", model: str = MODEL
+    ) -> Answer:
+        answer = Answer("", None, None)
+        request = self.request(prompt, prefill=prefill, model=model)
+        async with self.backend.open_chat(request) as events:
+            async for event in events:
+                if isinstance(event, ChatDelta):
+                    answer.text += event.text
+                elif isinstance(event, ChatFinished):
+                    answer.finished = event
+                elif isinstance(event, ChatFailed):
+                    answer.failed = event
+        return answer
+
+
+async def until(condition: Callable[[], bool], seconds: float = 20) -> None:
+    """Wait until a condition holds that no event tells of."""
+    with trio.fail_after(seconds):
+        while not condition():  # noqa: ASYNC110 (see above)
+            await trio.sleep(0.01)
+
+
+@asynccontextmanager
+async def toy_node(
+    directory: Path,
+    roles: tuple[Role, ...],
+    *engine_options: str,
+    overlap: bool = True,
+    floor: int = 64,
+    cluster: str = "toys",
+) -> AsyncIterator[ToyNode]:
+    """Run a node; one without roles has no engine."""
+    config = NodeConfig(
+        data_dir=directory,
+        models_dir=directory,
+        interfaces=("lo",),
+        cluster=cluster,
+        overlap=overlap,
+        remote_prefill_min_tokens=floor,
+    )
+    options = ClusterOptions(cluster=cluster, interfaces=("lo",), roles=roles)
+    with open_identity(directory) as identity:
+        async with Cluster.joined(identity, options, make_host=make_host) as joined:
+            instances = InstanceManager(
+                lambda: joined.update_instances(instances.records()),
+                lambda instance, stage, fraction: None,
+                command=lambda _: toy_engine.command(*engine_options),
+            )
+            if roles:
+                spec = InstanceSpec(model=MODEL, engine="mlx", roles=roles)
+                instances.add(spec, _nowhere)
+            backend = connect(config, joined, instances)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(instances.run)
+                yield ToyNode(joined, instances, backend)
+                nursery.cancel_scope.cancel()
+
+
+async def _nowhere() -> Path:
+    return Path("/nowhere")
+
+
+@asynccontextmanager
+async def toy_nodes(
+    directory: Path,
+    *nodes: tuple[tuple[Role, ...], tuple[str, ...]],
+    overlap: bool = True,
+    floor: int = 64,
+) -> AsyncIterator[list[ToyNode]]:
+    """Run several nodes until each sees every instance ready.
+
+    Args:
+        directory: for their data.
+        nodes: roles and engine options of each.
+        overlap: see `toy_node`.
+        floor: see `toy_node`.
+    """
+    async with AsyncExitStack() as stack:
+        running = [
+            await stack.enter_async_context(
+                toy_node(directory / str(index), roles, *engine, overlap=overlap, floor=floor)
+            )
+            for index, (roles, engine) in enumerate(nodes)
+        ]
+        with_engine = sum(bool(roles) for roles, _ in nodes)
+
+        def complete(node: ToyNode) -> bool:
+            ready = [each for _, each in node.cluster.view.instances() if each.state == "ready"]
+            linked = {link.peer_id for link in node.cluster.links}
+            return len(ready) == with_engine and len(linked) == len(nodes) - 1
+
+        await until(lambda: all(complete(node) for node in running), 30)
+        yield running
