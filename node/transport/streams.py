@@ -165,15 +165,18 @@ class ByteStream:
         while view:
             room = _STOCK_PIECE
             if self._stock is not None:
-                while self._stock.send_window <= 0 and not self._stock.send_closed:
-                    if self._connection_gone():
-                        raise MuxedStreamError("the connection is gone")
+                while self._stock.send_window <= 0 and not self._stock_is_closed():
                     await trio.sleep(_STOCK_POLL)
                 room = min(room, max(self._stock.send_window, 1))
             await trio.lowlevel.checkpoint_if_cancelled()
             with trio.CancelScope(shield=True):
                 await self._stream.write(bytes(view[:room]))
             view = view[room:]
+
+    def _stock_is_closed(self) -> bool:
+        stock = self._stock
+        closed = stock is not None and (stock.closed or stock.send_closed)
+        return closed or self._connection_gone()
 
     def _connection_gone(self) -> bool:
         connection = self._stream.muxed_conn
