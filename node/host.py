@@ -19,6 +19,7 @@ from libp2p.network.connection.swarm_connection import SwarmConn
 from libp2p.network.exceptions import SwarmException
 from libp2p.network.swarm import Swarm
 from libp2p.peer.id import ID
+from libp2p.rcmgr import Direction
 from loguru import logger
 from multiaddr import Multiaddr
 
@@ -126,6 +127,7 @@ class PeerHost:
         self._swarm.register_notifee(ConnectionObserver(self._connected, self._disconnected))
         async with self.libp2p.run(listen_addrs=[]), trio.open_nursery() as nursery:
             self._nursery = nursery
+            await self._swarm.auto_connector.stop()
             try:
                 await self.use_interfaces(self.interfaces)
                 if not self.addresses:
@@ -249,7 +251,7 @@ class PeerHost:
             return
         peer_id = connection.muxed_conn.peer_id.to_base58()
         route = self._route_of(connection)
-        outbound = connection.direction.value == "outbound"
+        outbound = connection.direction is Direction.OUTBOUND
         link = Link(peer_id, route, connection, outbound)
         self._links[id(connection)] = link
         logger.info(

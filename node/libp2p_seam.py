@@ -1,8 +1,9 @@
 """Where py-libp2p 0.8 is touched, and what is known to go wrong there is held off.
 
 An exception in a stream handler takes the host down: every inbound stream runs contained. The
-auto-connector dials whomever it hears of: its watermarks are zero. Listening sockets share their
-port with any other process that listens likewise: a port that was asked for is probed first.
+auto-connector dials whomever it hears of up to the middle between its watermarks, whatever the
+lower one is: the host stops it. Listening sockets share their port with any other process that
+listens likewise: a port that was asked for is probed first.
 `host.new_stream` picks the connection, and dials by itself: streams are negotiated here, on the
 connection that the caller chose.
 """
@@ -51,7 +52,7 @@ _NEGOTIATION_S: Final = 5
 
 
 def connection_config() -> ConnectionConfig:
-    """Return the settings under which libp2p opens and closes connections only when told to."""
+    """Return libp2p's settings for a host that is told when to connect, and to whom."""
     return ConnectionConfig(min_connections=0, low_watermark=0, max_connections_per_peer=6)
 
 
