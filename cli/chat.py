@@ -136,7 +136,7 @@ class _Conversation:
                 click.echo()
                 self._turns = [*turns, _Turn("assistant", "".join(answer))]
         if report is not None:
-            self._notes.print(Text(_describe(report), style="dim"))
+            self._notes.print(Text(_describe(report), style="dim"), soft_wrap=True)
 
     def _post(self, turns: list[_Turn]) -> AbstractContextManager[httpx.Response]:
         body = {"model": self._model, "messages": turns, "stream": True}

@@ -82,5 +82,5 @@ def _render(report: _Report) -> Table:
         finding = Text(check.detail)
         if check.remedy:
             finding.append(f"\n{check.remedy}", style="italic")
-        table.add_row(Text(check.status, style=_STYLES[check.status]), check.name, finding)
+        table.add_row(Text(check.status, style=_STYLES[check.status]), Text(check.name), finding)
     return table

@@ -81,10 +81,10 @@ def list_models(models_dir: Path, api: str, as_json: bool) -> None:
         click.echo(msgspec.json.encode(listing).decode())
         return
     console = Console()
-    local = Table("name", "architecture", "size", title=f"In {models_dir}")
+    local = Table("name", "architecture", "size", title=Text(f"In {models_dir}"))
     for each in listing.local:
         local.add_row(Text(each.name), Text(each.architecture), f"{each.bytes / 1e9:.2f} GB")
-    console.print(local if listing.local else f"No models in {models_dir}.")
+    console.print(local if listing.local else Text(f"No models in {models_dir}."))
     if listing.cluster is None:
         console.print(f"No Baton node answers at {api}: nothing to say about the cluster.")
         return

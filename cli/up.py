@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from typing import get_args
 
 import click
-from loguru import logger
 
+from cli.logs import node_display
 from node.config import ConfigError, LogLevel, load_config
 from node.errors import BatonError
 from node.hardware import EngineChoice, RoleChoice
@@ -60,12 +59,11 @@ def up(**flags: object) -> None:
         config = load_config(given)
     except ConfigError as error:
         raise click.UsageError(str(error)) from error
-    logger.remove()
-    logger.add(sys.stderr, level=config.log_level.upper())
     # Imported late: it is what takes long, and wrong usage is told without it.
     from node.app import run
 
     try:
-        sys.exit(run(config))
+        with node_display(config.log_level) as on_loading:
+            run(config, on_loading)
     except BatonError as error:
         raise click.ClickException(str(error)) from error

@@ -44,27 +44,27 @@ class Usage(msgspec.Struct, frozen=True):
         )
 
 
-class _AssistantMessage(msgspec.Struct, frozen=True):
-    content: str
+class _AssistantMessage(msgspec.Struct, frozen=True, kw_only=True):
     role: Literal["assistant"] = "assistant"
+    content: str
     refusal: None = None
 
 
-class _Choice(msgspec.Struct, frozen=True):
-    message: _AssistantMessage
-    finish_reason: FinishReason
+class _Choice(msgspec.Struct, frozen=True, kw_only=True):
     index: int = 0
+    message: _AssistantMessage
     logprobs: None = None
+    finish_reason: FinishReason
 
 
-class _Completion(msgspec.Struct, frozen=True):
+class _Completion(msgspec.Struct, frozen=True, kw_only=True):
     id: str
+    object: Literal["chat.completion"] = "chat.completion"
     created: int
     model: str
     choices: tuple[_Choice]
     usage: Usage
     x_baton: PrefillReport
-    object: Literal["chat.completion"] = "chat.completion"
 
 
 class _Delta(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -72,21 +72,21 @@ class _Delta(msgspec.Struct, frozen=True, omit_defaults=True):
     content: str | UnsetType = UNSET
 
 
-class _ChunkChoice(msgspec.Struct, frozen=True):
-    delta: _Delta
+class _ChunkChoice(msgspec.Struct, frozen=True, kw_only=True):
     index: int = 0
+    delta: _Delta
     logprobs: None = None
     finish_reason: FinishReason | None = None
 
 
-class _Chunk(msgspec.Struct, frozen=True):
+class _Chunk(msgspec.Struct, frozen=True, kw_only=True):
     id: str
+    object: Literal["chat.completion.chunk"] = "chat.completion.chunk"
     created: int
     model: str
     choices: tuple[_ChunkChoice, ...]
     usage: Usage | UnsetType | None = UNSET
     x_baton: PrefillReport | UnsetType = UNSET
-    object: Literal["chat.completion.chunk"] = "chat.completion.chunk"
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -101,7 +101,7 @@ class Answer(msgspec.Struct, frozen=True):
 
     def completion(self, text: str, finished: ChatFinished) -> bytes:
         """Return the whole answer as one object."""
-        choice = _Choice(_AssistantMessage(text), finished.reason)
+        choice = _Choice(message=_AssistantMessage(content=text), finish_reason=finished.reason)
         return msgspec.json.encode(
             _Completion(
                 id=self.id,
@@ -115,15 +115,15 @@ class Answer(msgspec.Struct, frozen=True):
 
     def first_chunk(self) -> bytes:
         """Return the chunk that says who speaks."""
-        return self._chunk((_ChunkChoice(_Delta(role="assistant", content="")),))
+        return self._chunk((_ChunkChoice(delta=_Delta(role="assistant", content="")),))
 
     def text_chunk(self, text: str) -> bytes:
         """Return a chunk with more of the answer."""
-        return self._chunk((_ChunkChoice(_Delta(content=text)),))
+        return self._chunk((_ChunkChoice(delta=_Delta(content=text)),))
 
     def final_chunk(self, finished: ChatFinished) -> bytes:
         """Return the chunk with the finish reason, which also says where the prefill ran."""
-        choice = _ChunkChoice(_Delta(), finish_reason=finished.reason)
+        choice = _ChunkChoice(delta=_Delta(), finish_reason=finished.reason)
         return self._chunk((choice,), x_baton=finished.report)
 
     def usage_chunk(self, finished: ChatFinished) -> bytes:
@@ -154,17 +154,17 @@ class _ModelNotes(msgspec.Struct, frozen=True):
     ready: bool
 
 
-class _Model(msgspec.Struct, frozen=True):
+class _Model(msgspec.Struct, frozen=True, kw_only=True):
     id: str
-    created: int
-    x_baton: _ModelNotes
     object: Literal["model"] = "model"
+    created: int
     owned_by: Literal["baton"] = "baton"
+    x_baton: _ModelNotes
 
 
-class _ModelList(msgspec.Struct, frozen=True):
-    data: tuple[_Model, ...]
+class _ModelList(msgspec.Struct, frozen=True, kw_only=True):
     object: Literal["list"] = "list"
+    data: tuple[_Model, ...]
 
 
 def model_object(info: ModelInfo) -> bytes:
@@ -174,8 +174,9 @@ def model_object(info: ModelInfo) -> bytes:
 
 def model_list(infos: Sequence[ModelInfo]) -> bytes:
     """Return the list of models as JSON."""
-    return msgspec.json.encode(_ModelList(tuple(_model(info) for info in infos)))
+    return msgspec.json.encode(_ModelList(data=tuple(_model(info) for info in infos)))
 
 
 def _model(info: ModelInfo) -> _Model:
-    return _Model(info.id, info.created, _ModelNotes(info.base_model, info.ready))
+    notes = _ModelNotes(info.base_model, info.ready)
+    return _Model(id=info.id, created=info.created, x_baton=notes)

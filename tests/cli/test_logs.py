@@ -1,0 +1,68 @@
+"""The display of a running node, on a terminal and without one."""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from loguru import logger
+
+from cli.logs import node_display
+from node.instances.instance import Instance, InstanceSpec
+
+
+@pytest.fixture(autouse=True)
+def log_as_it_was() -> Iterator[None]:
+    yield
+    logger.remove()
+    logger.add(sys.stderr)
+
+
+@pytest.fixture
+def instance() -> Instance:
+    async def locate() -> Path:
+        return Path()
+
+    spec = InstanceSpec(model="org/[tiny]", engine="mlx", roles=("decode",))
+    return Instance(spec, "org/tiny", locate, lambda: None, lambda stage, fraction: None)
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_without_a_terminal_the_log_is_complete(capsys: pytest.CaptureFixture[str]) -> None:
+    with node_display("info") as on_loading:
+        logger.info("found a peer")
+        logger.debug("too fine")
+    assert on_loading is None
+    shown = capsys.readouterr()
+    assert "| INFO     | " in shown.err
+    assert "found a peer" in shown.err
+    assert "too fine" not in shown.err
+    assert shown.out == ""
+
+
+def test_on_a_terminal_words_and_a_bar(instance: Instance, monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setenv("TERM", "xterm")
+    with node_display("info") as on_loading:
+        assert on_loading is not None
+        on_loading(instance, "weights", 0.5)
+        logger.warning("no [peer] yet")
+        try:
+            raise ValueError("odd")
+        except ValueError:
+            logger.exception("it failed")
+        on_loading(instance, "ready", 1.0)
+        on_loading(instance, "ready", 1.0)
+    shown = terminal.getvalue()
+    assert "no [peer] yet" in shown
+    assert "WARNING" not in shown
+    assert "ValueError: odd" in shown
+    assert "org/[tiny] on mlx: weights" in shown
