@@ -165,7 +165,7 @@ class ByteStream:
         while view:
             room = _STOCK_PIECE
             if self._stock is not None:
-                while self._stock.send_window <= 0 and not self._stock_is_closed():
+                while self._stock.send_window <= 0 and not self._stock_is_closed():  # noqa: ASYNC110
                     await trio.sleep(_STOCK_POLL)
                 room = min(room, max(self._stock.send_window, 1))
             await trio.lowlevel.checkpoint_if_cancelled()
