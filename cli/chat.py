@@ -157,17 +157,24 @@ def _chunks(response: httpx.Response) -> Iterator[_Chunk]:
     if not response.is_success:
         response.read()
         check(response)
-    for event in sse_events(response.iter_bytes()):
-        if event == b"[DONE]":
-            return
-        try:
-            chunk = msgspec.json.decode(event, type=_Chunk)
-        except msgspec.DecodeError as error:
-            raise ApiError(f"the node's answer is not understood: {error}") from error
-        if chunk.error is not None:
-            raise ApiError(chunk.error.message)
-        yield chunk
-    raise ApiError("the answer broke off: the node closed the connection")
+    try:
+        for event in sse_events(response.iter_bytes()):
+            if event == b"[DONE]":
+                return
+            yield _decode(event)
+    except httpx.TransportError as error:
+        raise ApiError(f"the answer broke off: {error}") from error
+    raise ApiError("the answer broke off: the node ended it early")
+
+
+def _decode(event: bytes) -> _Chunk:
+    try:
+        chunk = msgspec.json.decode(event, type=_Chunk)
+    except msgspec.DecodeError as error:
+        raise ApiError(f"the node's answer is not understood: {error}") from error
+    if chunk.error is not None:
+        raise ApiError(chunk.error.message)
+    return chunk
 
 
 def _describe(report: _Report) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from typing import Final
 
 import click
@@ -96,7 +97,10 @@ def status(api: str, as_json: bool, watch: bool) -> None:
         if not watch:
             console.print(_render(cluster))
             return
-        with Live(_render(cluster), console=console, screen=console.is_terminal) as live:
+        with (
+            suppress(KeyboardInterrupt),
+            Live(_render(cluster), console=console, screen=console.is_terminal) as live,
+        ):
             while True:
                 time.sleep(_WATCH_INTERVAL_S)
                 live.update(_render(_decode(get(client, "/v1/cluster"))), refresh=True)

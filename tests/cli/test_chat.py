@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import pty
-import select
 import signal
-import subprocess
-import sys
+import socket
+import threading
 import time
 from collections.abc import Iterator
 
@@ -17,6 +14,7 @@ from cli.api import sse_events
 from protocols.chat import ChatDelta, ChatFailed, ChatStarted, Message
 from tests.support.command import Baton
 from tests.support.fake_backend import FINISHED, MODEL, NOT_FOUND, FakeBackend, events, stalls_after
+from tests.support.terminal import Terminal, baton_terminal
 
 
 def test_once(baton: Baton, api: str, backend: FakeBackend) -> None:
@@ -67,52 +65,37 @@ def test_failure_in_the_middle_keeps_what_came(
     assert "The engine died." in result.stderr
 
 
+def test_connection_that_breaks_in_the_middle(baton: Baton) -> None:
+    event = b'data: {"choices":[{"delta":{"content":"Half"}}]}\n\n'
+    head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+    def answer_half() -> None:
+        connection, _ = listener.accept()
+        with connection:
+            connection.recv(65536)
+            connection.sendall(head + b"%x\r\n%s\r\n" % (len(event), event))
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=answer_half)
+        thread.start()
+        api = f"127.0.0.1:{listener.getsockname()[1]}"
+        result = baton("chat", MODEL, "--api", api, "--once", "Hi")
+        thread.join(10)
+    assert result.exit_code == 1
+    assert result.stdout == "Half\n"
+    assert "the answer broke off" in result.stderr
+
+
 def test_nobody_answers(baton: Baton, dead_api: str) -> None:
     result = baton("chat", MODEL, "--api", dead_api, "--once", "Hi")
     assert result.exit_code == 1
     assert "start one with `baton up`" in result.stderr
 
 
-class Terminal:
-    """A `baton chat` on a pseudo-terminal."""
-
-    def __init__(self, api: str) -> None:
-        self.master, slave = pty.openpty()
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "cli.main", "chat", MODEL, "--api", api],
-            stdin=slave,
-            stdout=slave,
-            stderr=slave,
-            env={**os.environ, "TERM": "dumb"},
-            start_new_session=True,
-        )
-        os.close(slave)
-        self.seen = ""
-
-    def type(self, text: str) -> None:
-        os.write(self.master, text.encode())
-
-    def wait_for(self, text: str) -> None:
-        """Read until `text` appears, and forget what came up to it."""
-        deadline = time.monotonic() + 20
-        while text not in self.seen:
-            ready, _, _ = select.select([self.master], [], [], deadline - time.monotonic())
-            assert ready, f"{text!r} did not come, but {self.seen!r}"
-            self.seen += os.read(self.master, 65536).decode(errors="replace")
-        self.seen = self.seen.partition(text)[2]
-
-    def close(self) -> None:
-        if self.process.poll() is None:
-            self.process.kill()
-        self.process.wait()
-        os.close(self.master)
-
-
 @pytest.fixture
 def terminal(api: str) -> Iterator[Terminal]:
-    terminal = Terminal(api)
-    yield terminal
-    terminal.close()
+    with baton_terminal("chat", MODEL, "--api", api) as terminal:
+        yield terminal
 
 
 def test_conversation_on_a_terminal(terminal: Terminal, backend: FakeBackend) -> None:

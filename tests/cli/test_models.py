@@ -106,3 +106,20 @@ def test_only_models_that_are_here_are_removed(
 ) -> None:
     assert baton("models", "rm", name, "--yes").exit_code == 1
     assert (checkpoint / "config.json").is_file()
+
+
+def test_bundled_model_that_is_there_is_left_alone(baton: Baton, models_dir: Path) -> None:
+    present = models_dir / "SmolLM2-135M-Instruct"
+    present.mkdir(parents=True)
+    (present / "config.json").write_text("{}")
+    added = baton("models", "add", "smollm2")
+    assert added.exit_code == 0
+    assert added.stdout.strip() == str(present)
+
+
+def test_bundled_model_whose_place_is_taken(baton: Baton, models_dir: Path) -> None:
+    (models_dir / "mine").mkdir(parents=True)
+    added = baton("models", "add", "smollm2", "--name", "mine")
+    assert added.exit_code == 1
+    assert added.stdout == ""
+    assert "was not imported" in added.stderr

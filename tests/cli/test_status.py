@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import signal
 
 import pytest
 
 from tests.support.command import Baton
 from tests.support.fake_backend import FakeBackend
+from tests.support.terminal import baton_terminal
 
 DOCUMENT = {
     "cluster": "home",
@@ -112,6 +114,15 @@ def test_nobody_answers(baton: Baton, dead_api: str) -> None:
     assert result.exit_code == 1
     assert f"no Baton node answers at {dead_api}; start one with `baton up`" in result.stderr
     assert result.stdout == ""
+
+
+def test_watch_follows_until_interrupted(api: str, backend: FakeBackend) -> None:
+    with baton_terminal("status", "--watch", "--api", api, kind="xterm") as terminal:
+        terminal.wait_for("home")
+        backend.document = b'{"cluster": "moved"}'
+        terminal.wait_for("moved")
+        terminal.process.send_signal(signal.SIGINT)
+        assert terminal.process.wait(10) == 0
 
 
 @pytest.mark.parametrize("arguments", [("--json", "--watch"), ("--api", "nowhere"), ("--what",)])

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
+
 import msgspec
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from node.http.errors import ApiError
 from node.http.parsing import parse_chat, parse_measure
+from node.http.schemas import ChatCompletionBody
 from protocols.chat import Message, Sampling
 
 VALID: dict[str, object] = {"model": "m", "messages": [{"role": "user", "content": "Hi"}]}
@@ -145,6 +150,33 @@ def test_malformed_body_is_refused(raw: bytes) -> None:
     with pytest.raises(ApiError) as refused:
         parse_chat(raw)
     assert refused.value.status == 400
+
+
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["role", "content", "type", "text", "x"]), inner)
+    ),
+    max_leaves=8,
+)
+PARAMETERS = st.sampled_from([*ChatCompletionBody.__struct_fields__, *UNSUPPORTED, "user"])
+
+
+@settings(max_examples=200, deadline=None)
+@given(changes=st.dictionaries(PARAMETERS, JSON, max_size=4))
+def test_any_json_is_parsed_or_refused_by_name(changes: dict[str, object]) -> None:
+    raw = json.dumps(VALID | changes).encode()
+    refused: ApiError | None = None
+    try:
+        assert parse_chat(raw).to_request("id", "auto").messages
+    except ApiError as error:
+        refused = error
+    assert refused is None or (refused.status == 400 and refused.param is not None)
 
 
 def test_true_is_not_one() -> None:

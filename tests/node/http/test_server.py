@@ -11,9 +11,11 @@ import msgspec
 import pytest
 import trio
 import trio.testing
+from loguru import logger
 
 from node.errors import BatonError, PortInUse
 from node.http.app import create_app
+from node.http.backend import HealthInfo
 from node.http.server import serve
 from protocols.chat import ChatDelta, ChatRequest, ChatStarted
 from tests.support.fake_backend import FINISHED, FakeBackend, stalls_after
@@ -198,6 +200,28 @@ async def test_client_that_stops_reading_does_not_hold_up_the_end(chat_body: Bod
         await trio.sleep(0.3)
     assert backend.left.is_set()
     await client.aclose()
+
+
+async def test_defect_of_ours_is_an_error_object_and_in_the_log() -> None:
+    class Broken(FakeBackend):
+        def health(self) -> HealthInfo:
+            raise ValueError("a defect")
+
+    records: list[str] = []
+    logged = trio.Event()
+
+    def write(record: str) -> None:
+        records.append(record)
+        logged.set()
+
+    sink = logger.add(write, level="ERROR")
+    async with serving(Broken()) as port, httpx.AsyncClient(trust_env=False) as client:
+        response = await client.get(f"http://127.0.0.1:{port}/health")
+        await logged.wait()
+    logger.remove(sink)
+    assert response.status_code == 500
+    assert response.json()["error"]["type"] == "server_error"
+    assert "ValueError: a defect" in "".join(records)
 
 
 async def test_taken_port_is_told() -> None:
