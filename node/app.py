@@ -10,9 +10,6 @@ from pathlib import Path
 from typing import TypeAlias
 
 import trio
-from libp2p.abc import IHost
-from libp2p.crypto.keys import KeyPair
-from libp2p.network.config import ConnectionConfig
 from loguru import logger
 
 from node.cluster import Cluster, ClusterOptions
@@ -26,11 +23,10 @@ from node.instances.instance import Instance, InstanceSpec
 from node.instances.manager import InstanceManager
 from node.models import BUNDLED_MODEL, ModelStore
 from node.services import connect
-from node.transport.host import new_fast_host
 from protocols.engine import EngineName
 from protocols.gossip import Role
 
-__all__ = ["OnLoading", "make_host", "run"]
+__all__ = ["OnLoading", "run"]
 
 OnLoading: TypeAlias = Callable[[Instance, str, float], None]
 """Told the instance, the stage of its loading and how far that is, from 0 to 1."""
@@ -94,13 +90,22 @@ async def _run_until_signal(
     store: ModelStore,
     on_loading: OnLoading,
 ) -> None:
+    stop = trio.Event()
+
+    async def run_node() -> None:
+        await _run(config, identity, engines, models, store, on_loading, stop)
+        nursery.cancel_scope.cancel()
+
     with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(_run, config, identity, engines, models, store, on_loading)
+            nursery.start_soon(run_node)
             async for number in signals:
+                if stop.is_set():
+                    logger.warning("{} again: not waiting any more", signal.Signals(number).name)
+                    nursery.cancel_scope.cancel()
+                    break
                 logger.info("{}: leaving the cluster", signal.Signals(number).name)
-                nursery.cancel_scope.cancel()
-                break
+                stop.set()
 
 
 async def _run(
@@ -110,6 +115,7 @@ async def _run(
     models: tuple[str, ...],
     store: ModelStore,
     on_loading: OnLoading,
+    stop: trio.Event,
 ) -> None:
     options = ClusterOptions(
         cluster=config.cluster,
@@ -121,7 +127,7 @@ async def _run(
         api=f"{config.api_host}:{config.api_port}",
         version=_version(),
     )
-    async with Cluster.joined(identity, options, make_host=make_host) as cluster:
+    async with Cluster.joined(identity, options) as cluster:
         instances = InstanceManager(
             lambda: cluster.update_instances(instances.records()), on_loading
         )
@@ -135,17 +141,17 @@ async def _run(
                 )
                 instances.add(spec, partial(store.ensure, model))
         backend = connect(config, cluster, instances)
-        async with trio.open_nursery() as services:
-            app = create_app(backend, default_prefill=config.remote_prefill)
-            host, port = await services.start(partial(serve, app, config.api_host, config.api_port))
-            logger.info("node {} answers at http://{}:{}", cluster.peer_id, host, port)
-            await instances.run()
-            await trio.sleep_forever()
-
-
-def make_host(key_pair: KeyPair, config: ConnectionConfig) -> IHost:
-    """Make the libp2p host of a node."""
-    return new_fast_host(key_pair, connection_config=config)
+        app = create_app(backend, default_prefill=config.remote_prefill)
+        async with trio.open_nursery() as engines_nursery:
+            engines_nursery.start_soon(instances.run)
+            # Running requests are answered to the end, within the server's grace period, so the
+            # engines go after it; the cluster's goodbye comes last.
+            async with trio.open_nursery() as serving:
+                host, port = await serving.start(
+                    partial(serve, app, config.api_host, config.api_port, shutdown=stop)
+                )
+                logger.info("node {} answers at http://{}:{}", cluster.peer_id, host, port)
+            engines_nursery.cancel_scope.cancel()
 
 
 def _model_name(model: str) -> str:

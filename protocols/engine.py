@@ -81,7 +81,8 @@ class Prefill(msgspec.Struct, frozen=True, tag="prefill"):
     """Compute the cache of `tokens[:end]` and hand out that of `[start, end)` in chunks.
 
     `tokens` is packed as in `/kv-prefill/1`. With `deliver` false the cache is computed and thrown
-    away, and with `reuse` false no prefix cache is read: both are for measuring.
+    away, and with `reuse` false no prefix cache is read, nor anything left in one: both are for
+    measuring.
     """
 
     request: str

@@ -25,7 +25,7 @@ from protocols.engine import (
 from protocols.kv_prefill.messages import unpack_tokens
 
 if TYPE_CHECKING:
-    from vllm import LLMEngine, SamplingParams
+    from vllm import LLMEngine, SamplingParams, TokensPrompt
 
 __all__ = ["VllmEngine", "create"]
 
@@ -112,13 +112,10 @@ class VllmEngine:
                 f"tokens {request.start} to {request.end} of a prompt of {len(tokens)}",
             )
         # vLLM always samples: one token more than was asked for, of which nothing is kept.
-        params = SamplingParams(
-            max_tokens=1,
-            temperature=0.0,
-            detokenize=False,
-            skip_reading_prefix_cache=not request.reuse,
-        )
-        self._submit(PrefillJob(request, self._sink), tokens[: request.end], params)
+        params = SamplingParams(max_tokens=1, temperature=0.0, detokenize=False)
+        # Blocks under a salt of its own serve no other request, nor this one those of others.
+        salt = None if request.reuse else request.request
+        self._submit(PrefillJob(request, self._sink), tokens[: request.end], params, salt)
 
     def receive(self, request: Receive) -> None:
         """Refuse: this engine injects no caches yet."""
@@ -189,7 +186,11 @@ class VllmEngine:
         return tokens
 
     def _submit(
-        self, job: PrefillJob | GenerateJob, tokens: list[int], params: SamplingParams
+        self,
+        job: PrefillJob | GenerateJob,
+        tokens: list[int],
+        params: SamplingParams,
+        cache_salt: str | None = None,
     ) -> None:
         if job.request in self._jobs:
             raise EngineError("bad_request", f"request {job.request} is under way already")
@@ -200,7 +201,10 @@ class VllmEngine:
                 f"room for {self._max_context}",
             )
         try:
-            vllm_id = self._llm.add_request(job.request, {"prompt_token_ids": tokens}, params)
+            prompt: TokensPrompt = {"prompt_token_ids": tokens}
+            if cache_salt is not None:
+                prompt["cache_salt"] = cache_salt
+            vllm_id = self._llm.add_request(job.request, prompt, params)
         except ValueError as error:
             raise EngineError("bad_request", str(error)) from error
         self._jobs[job.request] = job

@@ -3,20 +3,24 @@
 import os
 import signal
 from pathlib import Path
+from typing import TypeAlias
 
 import psutil
 import pytest
 import trio
 
 from protocols.chat import ChatDelta, ChatStarted
+from protocols.gossip import Role
 from tests.support import toy_engine
 from tests.support.toy_nodes import MODEL, toy_node, toy_nodes, until
 
-PREFILL = (("prefill",), ())
-DECODE = (("decode",), ())
-SLOW_PREFILL = (("prefill",), ("--step-s", "0.05"))
-SLOW_DECODE = (("decode",), ("--step-s", "0.05"))
-BARE = ((), ())
+Node: TypeAlias = tuple[tuple[Role, ...], tuple[str, ...]]
+
+PREFILL: Node = (("prefill",), ())
+DECODE: Node = (("decode",), ())
+SLOW_PREFILL: Node = (("prefill",), ("--step-s", "0.05"))
+SLOW_DECODE: Node = (("decode",), ("--step-s", "0.05"))
+BARE: Node = ((), ())
 
 PROMPT = "the quick brown fox jumps over the lazy dog " * 40
 WORDS = len(PROMPT.split())

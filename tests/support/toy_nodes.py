@@ -1,4 +1,4 @@
-"""Whole nodes in this process, on the loopback interface, whose engine processes run a toy model."""
+"""Whole nodes in this process, on the loopback interface, with engines that run a toy model."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from pathlib import Path
 
 import trio
 
-from node.app import make_host
 from node.backend import NodeBackend
 from node.cluster import Cluster, ClusterOptions
 from node.config import NodeConfig
@@ -111,7 +110,7 @@ async def toy_node(
     )
     options = ClusterOptions(cluster=cluster, interfaces=("lo",), roles=roles)
     with open_identity(directory) as identity:
-        async with Cluster.joined(identity, options, make_host=make_host) as joined:
+        async with Cluster.joined(identity, options) as joined:
             instances = InstanceManager(
                 lambda: joined.update_instances(instances.records()),
                 lambda instance, stage, fraction: None,
