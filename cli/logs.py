@@ -39,19 +39,22 @@ def node_display(level: str) -> Iterator[Callable[[Instance, str, float], None] 
 
     def write(message: Message) -> None:
         record = message.record
-        line = Text(f"{record['time']:HH:mm:ss} ", style="dim")
         # With its traceback where there is one; all a user needs otherwise.
         text = str(message).rstrip() if record["exception"] else record["message"]
-        console.print(line.append(text, style=_STYLES.get(record["level"].name, "not dim")))
+        style = _STYLES.get(record["level"].name, "")
+        console.print(Text.assemble((f"{record['time']:HH:mm:ss} ", "dim"), (text, style)))
 
     logger.add(write, level=level.upper(), format="{message}")
     columns = TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn()
-    with Progress(*columns, console=console, transient=True) as progress:
+    progress = Progress(*columns, console=console, transient=True)
+    try:
         yield _Loading(progress).show
+    finally:
+        progress.stop()
 
 
 class _Loading:
-    """A progress bar for each instance that is loading."""
+    """A progress bar for each instance that is loading; nothing is redrawn while none is."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
@@ -63,7 +66,10 @@ class _Loading:
             done = self._bars.pop(instance.id, None)
             if done is not None:
                 self._progress.remove_task(done)
+            if not self._bars:
+                self._progress.stop()
             return
+        self._progress.start()
         description = f"{instance.spec.model} on {instance.spec.engine}: {stage}"
         bar = self._bars.get(instance.id)
         if bar is None:

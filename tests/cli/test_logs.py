@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -60,8 +61,13 @@ def test_on_a_terminal_words_and_a_bar(instance: Instance, monkeypatch: pytest.M
         except ValueError:
             logger.exception("it failed")
         on_loading(instance, "ready", 1.0)
+        drawn = len(terminal.getvalue())
         on_loading(instance, "ready", 1.0)
+        time.sleep(0.3)
+        assert len(terminal.getvalue()) == drawn
+        on_loading(instance, "again", 0.1)
     shown = terminal.getvalue()
+    assert "org/[tiny] on mlx: again" in shown
     assert "no [peer] yet" in shown
     assert "WARNING" not in shown
     assert "ValueError: odd" in shown
