@@ -16,10 +16,10 @@ from multiaddr.exceptions import BinaryParseError, ProtocolLookupError, StringPa
 from node.discovery.service import Discovery
 from node.election.service import Election
 from node.errors import BatonError
-from node.host import Handler, Link, PeerHost
+from node.host import Handler, PeerHost
 from node.identity import Identity
 from node.interfaces import list_interfaces, select_interfaces
-from node.libp2p_seam import HostFactory, stock_host
+from node.links import Link
 from node.membership.service import Membership
 from node.membership.view import Change, ClusterView, Event
 from node.status import ClusterStatus, render_status
@@ -43,6 +43,8 @@ class ClusterOptions(msgspec.Struct, frozen=True):
     port: int = 0
     peers: tuple[str, ...] = ()
     """Multiaddrs with peer ids, dialled beside what mDNS finds."""
+    secret: bytes | None = None
+    """What every member has to know; None lets anyone on the network join."""
     roles: tuple[Role, ...] = ("prefill", "decode")
     engines: tuple[EngineName, ...] = ()
     api: str = ""
@@ -107,13 +109,7 @@ class Cluster:
 
     @classmethod
     @asynccontextmanager
-    async def joined(
-        cls,
-        identity: Identity,
-        options: ClusterOptions,
-        *,
-        make_host: HostFactory = stock_host,
-    ) -> AsyncGenerator[Cluster]:
+    async def joined(cls, identity: Identity, options: ClusterOptions) -> AsyncGenerator[Cluster]:
         """Join the cluster while open, and leave it with a goodbye.
 
         The goodbye needs what would be cancelled with the task: end the body to have it said.
@@ -129,7 +125,7 @@ class Cluster:
         static = [parse_peer(address) for address in options.peers]
         found = await trio.to_thread.run_sync(list_interfaces)
         interfaces = select_interfaces(found, options.interfaces)
-        host = PeerHost(identity.key_pair, interfaces, port=options.port, make_host=make_host)
+        host = PeerHost(identity.key_pair, interfaces, port=options.port, secret=options.secret)
         async with host.running():
             cluster = cls(identity, options, host)
             # The goodbye is said when the rest has ended, so membership is around it.

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Final, TypeAlias
 
 import trio
-from libp2p.abc import INetStream
 from libp2p.crypto.keys import KeyPair
 from libp2p.custom_types import TProtocol
 from libp2p.network.config import RetryConfig
@@ -28,53 +28,27 @@ from node.errors import NoUsableInterface, PeerUnreachable
 from node.interfaces import Interface, interface_towards
 from node.libp2p_seam import (
     ConnectionObserver,
-    HostFactory,
     check_port_free,
     connection_config,
-    contain_handlers,
     forward_log,
     negotiate,
     remote_endpoint,
-    stock_host,
 )
+from node.links import Link, LinkListener, LinkTable
 from node.routes import Route, parse_address, tcp_address
 from node.transport.errors import TransportError
+from node.transport.guard import byte_stream_handler
+from node.transport.host import new_fast_host
 from node.transport.streams import ByteStream
 from protocols.errors import ProtocolError
 
-__all__ = ["Handler", "Link", "LinkListener", "PeerHost"]
+__all__ = ["Handler", "PeerHost"]
 
 Handler: TypeAlias = Callable[[ByteStream], Awaitable[None]]
 """Serves one stream; the stream is closed when it returns, and reset when it raises."""
 
-LinkListener: TypeAlias = Callable[["Link"], None]
-
 _DIAL_TIMEOUT_S: Final = 4.0
 _CLOSE_TIMEOUT_S: Final = 2.0
-
-
-class Link:
-    """An open connection to a peer.
-
-    Attributes:
-        peer_id: the peer, in base58.
-        route: over which interface of ours, and to which address of the peer's. The port of a
-            connection that the peer opened is not one that it listens on.
-        outbound: whether this node opened it.
-        rtt_s: the last heartbeat's round trip; None before the first.
-    """
-
-    def __init__(self, peer_id: str, route: Route, connection: SwarmConn, outbound: bool) -> None:
-        self.peer_id = peer_id
-        self.route = route
-        self.connection = connection
-        self.outbound = outbound
-        self.rtt_s: float | None = None
-
-    @property
-    def order(self) -> tuple[int, int, float]:
-        """Lower is the better link."""
-        return *self.route.rank, self.rtt_s if self.rtt_s is not None else 1.0
 
 
 class PeerHost:
@@ -84,7 +58,8 @@ class PeerHost:
         key_pair: the node's identity.
         interfaces: those that it uses; replaced by `use_interfaces` when they change.
         port: to listen on, at every address; 0 for any.
-        make_host: makes the libp2p host.
+        secret: that peers must share to connect; None lets anyone.
+        fast: whether connections are carried by `node.transport` or by py-libp2p's own muxer.
     """
 
     def __init__(
@@ -93,9 +68,12 @@ class PeerHost:
         interfaces: Sequence[Interface],
         *,
         port: int = 0,
-        make_host: HostFactory = stock_host,
+        secret: bytes | None = None,
+        fast: bool = True,
     ) -> None:
-        self.libp2p = make_host(key_pair, connection_config())
+        self.libp2p = new_fast_host(
+            key_pair, fast=fast, connection_config=connection_config(), secret=secret
+        )
         self.peer_id: str = self.libp2p.get_id().to_base58()
         self.interfaces = tuple(interfaces)
         self._port = port
@@ -104,11 +82,8 @@ class PeerHost:
             raise TypeError(f"a host over a {type(network).__name__}, not over a Swarm")
         self._swarm = network
         self._swarm.retry_config = RetryConfig(max_retries=0)
-        self._links: dict[int, Link] = {}
+        self._links = LinkTable()
         self._listening: set[str] = set()
-        self._on_up: list[LinkListener] = []
-        self._on_down: list[LinkListener] = []
-        self._on_beat: list[LinkListener] = []
         self._nursery: trio.Nursery | None = None
         self.set_handler(heartbeat.PROTOCOL_ID, heartbeat.answer)
 
@@ -123,7 +98,6 @@ class PeerHost:
         if self._port:
             check_port_free(self._port)
         forward_log()
-        contain_handlers(self._swarm)
         self._swarm.register_notifee(ConnectionObserver(self._connected, self._disconnected))
         async with self.libp2p.run(listen_addrs=[]), trio.open_nursery() as nursery:
             self._nursery = nursery
@@ -154,12 +128,11 @@ class PeerHost:
     @property
     def links(self) -> tuple[Link, ...]:
         """Every open link, the best of each peer first."""
-        return tuple(sorted(self._links.values(), key=lambda each: (each.peer_id, each.order)))
+        return self._links.all
 
     def best_link(self, peer_id: str) -> Link | None:
         """Return the link to a peer that its next stream takes; None when there is none."""
-        ours = [link for link in self._links.values() if link.peer_id == peer_id]
-        return min(ours, key=lambda each: each.order) if ours else None
+        return next(iter(self._links.to(peer_id)), None)
 
     def best_route(self, peer_id: str) -> Route | None:
         """Return the route of the best link to a peer; None when there is no link."""
@@ -174,9 +147,7 @@ class PeerHost:
         beat: LinkListener | None = None,
     ) -> None:
         """Have functions called when a link comes, goes, and answers a heartbeat."""
-        self._on_up += [up] if up else []
-        self._on_down += [down] if down else []
-        self._on_beat += [beat] if beat else []
+        self._links.listen(up, down, beat)
 
     async def use_interfaces(self, interfaces: Sequence[Interface]) -> None:
         """Take up a changed set of interfaces, and listen on addresses that are new."""
@@ -192,24 +163,14 @@ class PeerHost:
     def set_handler(self, protocol: str, handler: Handler) -> None:
         """Serve streams of `protocol`. What the handler raises ends its stream and no more."""
 
-        async def serve(net_stream: INetStream) -> None:
-            stream = ByteStream(net_stream)
-            peer = stream.peer_id.to_base58()
+        async def serve(stream: ByteStream) -> None:
             try:
                 await handler(stream)
-            except (TransportError, ProtocolError) as error:
-                logger.debug("{}: the stream from {} ended: {}", protocol, peer, error)
+            except ProtocolError as error:
+                logger.debug("{}: {} broke the protocol: {}", protocol, stream.peer_id, error)
                 await stream.reset()
-            except Exception:  # noqa: BLE001 (a handler's bug must not take the host down)
-                logger.exception("{}: the handler failed on a stream from {}", protocol, peer)
-                await stream.reset()
-            except BaseException:
-                await stream.reset()
-                raise
-            else:
-                await stream.close()
 
-        self.libp2p.set_stream_handler(TProtocol(protocol), serve)
+        self.libp2p.set_stream_handler(TProtocol(protocol), byte_stream_handler(serve))
 
     async def open_stream(self, peer_id: str, protocol: str) -> ByteStream:
         """Open a stream on the best link to a peer, or on the next best if that fails.
@@ -219,12 +180,8 @@ class PeerHost:
         Raises:
             PeerUnreachable: there is no link, or none of them took the stream.
         """
-        links = sorted(
-            (link for link in self._links.values() if link.peer_id == peer_id),
-            key=lambda each: each.order,
-        )
         reason = "there is no connection to it"
-        for link in links:
+        for link in self._links.to(peer_id):
             try:
                 return await negotiate(link.connection, protocol)
             except PeerUnreachable as error:
@@ -243,7 +200,7 @@ class PeerHost:
 
     async def disconnect(self, peer_id: str) -> None:
         """Close every link to a peer."""
-        for link in [each for each in self._links.values() if each.peer_id == peer_id]:
+        for link in self._links.to(peer_id):
             await self._close(link)
 
     def _connected(self, connection: SwarmConn) -> None:
@@ -253,7 +210,6 @@ class PeerHost:
         route = self._route_of(connection)
         outbound = connection.direction is Direction.OUTBOUND
         link = Link(peer_id, route, connection, outbound)
-        self._links[id(connection)] = link
         logger.info(
             "connected to {} over {} ({}) at {}, {}",
             peer_id,
@@ -263,16 +219,12 @@ class PeerHost:
             "which we dialled" if outbound else "which it dialled",
         )
         self._nursery.start_soon(self._keep_alive, link)
-        for listener in self._on_up:
-            listener(link)
+        self._links.add(link)
 
     def _disconnected(self, connection: SwarmConn) -> None:
-        link = self._links.pop(id(connection), None)
-        if link is None:
-            return
-        logger.info("the connection to {} at {} is closed", link.peer_id, link.route.address)
-        for listener in self._on_down:
-            listener(link)
+        link = self._links.remove(connection)
+        if link is not None:
+            logger.info("the connection to {} at {} is closed", link.peer_id, link.route.address)
 
     def _route_of(self, connection: SwarmConn) -> Route:
         remote = remote_endpoint(connection)
@@ -285,19 +237,14 @@ class PeerHost:
         return Route(address, interface.klass, interface.name, interface.speed_mbps)
 
     async def _keep_alive(self, link: Link) -> None:
-        def answered(rtt_s: float) -> None:
-            link.rtt_s = rtt_s
-            for listener in self._on_beat:
-                listener(link)
-
         try:
             stream = await negotiate(link.connection, heartbeat.PROTOCOL_ID)
             try:
-                await heartbeat.beat(stream, answered)
+                await heartbeat.beat(stream, partial(self._links.beat, link))
             finally:
                 await stream.reset()
         except (heartbeat.HeartbeatLost, TransportError, PeerUnreachable) as error:
-            if id(link.connection) in self._links:
+            if link in self._links:
                 logger.warning("lost {} at {}: {}", link.peer_id, link.route.address, error)
             await self._close(link)
 

@@ -1,11 +1,9 @@
 """Where py-libp2p 0.8 is touched, and what is known to go wrong there is held off.
 
-An exception in a stream handler takes the host down: every inbound stream runs contained. The
-auto-connector dials whomever it hears of up to the middle between its watermarks, whatever the
+The auto-connector dials whomever it hears of up to the middle between its watermarks, whatever the
 lower one is: the host stops it. Listening sockets share their port with any other process that
-listens likewise: a port that was asked for is probed first.
-`host.new_stream` picks the connection, and dials by itself: streams are negotiated here, on the
-connection that the caller chose.
+listens likewise: a port that was asked for is probed first. `host.new_stream` picks the connection,
+and dials by itself: streams are negotiated here, on the connection that the caller chose.
 """
 
 from __future__ import annotations
@@ -13,17 +11,14 @@ from __future__ import annotations
 import logging
 import socket
 from collections.abc import Callable
-from typing import Final, TypeAlias
+from typing import Final
 
-import libp2p
 import trio
-from libp2p.abc import IHost, INetConn, INetStream, INetwork, INotifee
-from libp2p.crypto.keys import KeyPair
+from libp2p.abc import INetConn, INetStream, INetwork, INotifee
 from libp2p.custom_types import TProtocol
 from libp2p.io.exceptions import IOException
 from libp2p.network.config import ConnectionConfig
 from libp2p.network.connection.swarm_connection import SwarmConn
-from libp2p.network.swarm import Swarm
 from libp2p.protocol_muxer.exceptions import MultiselectClientError
 from libp2p.protocol_muxer.multiselect_client import MultiselectClient
 from libp2p.protocol_muxer.multiselect_communicator import MultiselectCommunicator
@@ -36,17 +31,12 @@ from node.transport.streams import ByteStream
 
 __all__ = [
     "ConnectionObserver",
-    "HostFactory",
     "check_port_free",
     "connection_config",
-    "contain_handlers",
     "forward_log",
     "negotiate",
     "remote_endpoint",
-    "stock_host",
 ]
-
-HostFactory: TypeAlias = Callable[[KeyPair, ConnectionConfig], IHost]
 
 _NEGOTIATION_S: Final = 5
 
@@ -54,27 +44,6 @@ _NEGOTIATION_S: Final = 5
 def connection_config() -> ConnectionConfig:
     """Return libp2p's settings for a host that is told when to connect, and to whom."""
     return ConnectionConfig(min_connections=0, low_watermark=0, max_connections_per_peer=6)
-
-
-def stock_host(key_pair: KeyPair, config: ConnectionConfig) -> IHost:
-    """Make py-libp2p's own host: noise and yamux over TCP."""
-    return libp2p.new_host(
-        key_pair=key_pair, connection_config=config, disable_identify_address_discovery=True
-    )
-
-
-def contain_handlers(swarm: Swarm) -> None:
-    """Wrap what every inbound stream runs through, libp2p's own protocols and pubsub included."""
-    handle = swarm.common_stream_handler
-
-    async def contained(stream: INetStream) -> None:
-        try:
-            await handle(stream)
-        except Exception as error:  # noqa: BLE001 (it would take the host down)
-            logger.debug("an inbound stream of {} failed: {!r}", stream.get_protocol(), error)
-            await stream.reset()
-
-    swarm.set_stream_handler(contained)
 
 
 class _Forwarder(logging.Handler):

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from node.host import Link
+from node.links import Link
 from node.membership.view import ClusterView, Member, State
 from protocols.engine import EngineName
 from protocols.gossip import InstanceRecord, InstanceState, InterfaceClass, InterfaceRecord, Role

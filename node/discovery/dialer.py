@@ -19,6 +19,7 @@ _STAGGER_S: Final = 0.25
 """Head start of each route over the next."""
 _FIRST_BACKOFF_S: Final = 0.5
 _LAST_BACKOFF_S: Final = 15.0
+_WARN_AT_FAILURE: Final = 4
 _UPGRADE_S: Final = 30.0
 """How often a better route than the one in use is looked for."""
 
@@ -93,15 +94,28 @@ class Dialer:
                 known.changed = trio.Event()
                 routes = self._wanted(peer_id, known)
                 if not routes or await self._race(peer_id, routes):
-                    backoff, pause = _FIRST_BACKOFF_S, _UPGRADE_S
+                    backoff, pause, known.failures = _FIRST_BACKOFF_S, _UPGRADE_S, 0
                 elif self._host.best_route(peer_id) is not None:
                     pause = _UPGRADE_S
                 else:
                     pause = backoff * random.uniform(0.8, 1.2)
                     backoff = min(backoff * 2, _LAST_BACKOFF_S)
-                    logger.debug("{} is out of reach, trying again in {:.1f} s", peer_id, pause)
+                    self._report_failure(peer_id, known, routes, pause)
                 with trio.move_on_after(pause):
                     await known.changed.wait()
+
+    def _report_failure(
+        self, peer_id: str, known: _Known, routes: tuple[Route, ...], pause: float
+    ) -> None:
+        known.failures += 1
+        logger.debug("{} is out of reach, trying again in {:.1f} s", peer_id, pause)
+        if known.failures == _WARN_AT_FAILURE:
+            logger.warning(
+                "{} was found, but connecting to it keeps failing at {}. Is there a firewall, or "
+                "has it another secret?",
+                peer_id,
+                ", ".join(route.address for route in routes),
+            )
 
     def _wanted(self, peer_id: str, known: _Known) -> tuple[Route, ...]:
         """Return the routes worth dialling now: all when unconnected, else the better ones."""
@@ -149,6 +163,7 @@ class _Known:
         self.changed = trio.Event()
         self.scope = trio.CancelScope()
         self.refused = False
+        self.failures = 0
 
     def poke(self) -> None:
         self.changed.set()

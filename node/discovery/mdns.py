@@ -7,7 +7,7 @@ keeps the highest.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Final
@@ -60,7 +60,7 @@ def encode_txt(announcement: Announcement) -> dict[str, str]:
     return txt
 
 
-def decode_txt(properties: dict[bytes, bytes | None]) -> Announcement:
+def decode_txt(properties: Mapping[bytes, bytes | None]) -> Announcement:
     """Read a TXT record.
 
     Raises:

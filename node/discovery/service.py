@@ -11,8 +11,9 @@ from loguru import logger
 from node.discovery.dialer import Dialer
 from node.discovery.mdns import Announcement, PeerFound, announce_and_browse
 from node.errors import BatonError, DuplicateIdentity
-from node.host import Link, PeerHost
+from node.host import PeerHost
 from node.interfaces import Interface, list_interfaces, select_interfaces
+from node.links import Link
 from node.routes import parse_address
 
 __all__ = ["Discovery"]

@@ -11,7 +11,8 @@ import trio
 from loguru import logger
 
 from node.errors import PeerUnreachable
-from node.host import Link, PeerHost
+from node.host import PeerHost
+from node.links import Link
 from node.membership.gossip import Gossip
 from node.membership.view import Change, ClusterView, Event
 from node.messages import read_message, write_message

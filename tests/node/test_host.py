@@ -33,16 +33,16 @@ async def until(condition, seconds=10):
 
 
 @asynccontextmanager
-async def running(port=0):
-    host = PeerHost(create_new_key_pair(), [LO], port=port)
+async def running(port=0, **options):
+    host = PeerHost(create_new_key_pair(), [LO], port=port, **options)
     async with host.running():
         yield host
 
 
 @asynccontextmanager
-async def pair():
+async def pair(**options):
     """Two hosts, the first of which has dialled the second."""
-    async with running() as a, running() as b:
+    async with running(**options) as a, running() as b:
         assert await a.dial(b.peer_id, Route(b.addresses[0], "loopback", "lo"))
         await until(lambda: a.best_link(b.peer_id) and b.best_link(a.peer_id))
         yield a, b
@@ -61,8 +61,9 @@ async def ask(host, peer_id):
     return answer
 
 
-async def test_stream_goes_both_ways():
-    async with pair() as (a, b):
+@pytest.mark.parametrize("fast", [True, False])
+async def test_stream_goes_both_ways_over_either_transport(fast):
+    async with pair(fast=fast) as (a, b):
         b.set_handler(ECHO, echo)
         a.set_handler(ECHO, echo)
         assert await ask(a, b.peer_id) == b"ping"
@@ -106,8 +107,9 @@ async def test_unknown_protocol_and_unknown_peer_are_told_apart():
             await a.open_stream("12D3KooWnobody", ECHO)
 
 
-async def test_more_streams_than_stock_yamux_keeps_open():
-    async with pair() as (a, b):
+@pytest.mark.parametrize("fast", [True, False])
+async def test_more_streams_one_after_another_than_a_connection_keeps_open(fast):
+    async with pair(fast=fast) as (a, b):
         b.set_handler(ECHO, echo)
         for _ in range(300):
             assert await ask(a, b.peer_id) == b"ping"
@@ -119,6 +121,14 @@ async def test_dial_of_a_dead_or_wrong_address_fails_and_does_not_block_the_peer
         assert not await a.dial(b.peer_id, Route(c.addresses[0], "loopback", "lo"))
         assert a.best_link(b.peer_id) is None
         assert await a.dial(b.peer_id, Route(b.addresses[0], "loopback", "lo"))
+
+
+async def test_stranger_without_the_secret_is_not_let_in():
+    async with running(secret=b"s" * 32) as a, running() as b, running(secret=b"s" * 32) as c:
+        assert not await b.dial(a.peer_id, Route(a.addresses[0], "loopback", "lo"))
+        assert not await a.dial(b.peer_id, Route(b.addresses[0], "loopback", "lo"))
+        assert await c.dial(a.peer_id, Route(a.addresses[0], "loopback", "lo"))
+        assert a.best_link(b.peer_id) is None
 
 
 async def test_both_sides_dialling_at_once_is_tolerated():
