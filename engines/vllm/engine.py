@@ -228,6 +228,7 @@ class VllmEngine:
 def _sampling_params(sampling: Sampling, room: int) -> SamplingParams:
     """Translate to vLLM's terms; `room` is how many tokens the context has left."""
     from vllm import SamplingParams
+    from vllm.exceptions import VLLMClientError
     from vllm.sampling_params import RequestOutputKind
 
     try:
@@ -240,7 +241,7 @@ def _sampling_params(sampling: Sampling, room: int) -> SamplingParams:
             stop=list(sampling.stop),
             output_kind=RequestOutputKind.DELTA,
         )
-    except ValueError as error:
+    except (VLLMClientError, ValueError) as error:
         raise EngineError("bad_request", str(error)) from error
 
 

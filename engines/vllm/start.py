@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from loguru import logger
@@ -25,13 +25,24 @@ if TYPE_CHECKING:
 
 __all__ = ["open_caches", "read_config", "start", "stop"]
 
-CPU_STEP_TOKENS = 512
+CPU_STEP_TOKENS: Final = 512
 """Tokens of prefill per step: about 0.2 s on two cores, so first bytes leave early."""
-GPU_STEP_TOKENS = 4096
-CPU_CACHE_BYTES = 1 << 30
-CPU_SEQUENCES = 16
+GPU_STEP_TOKENS: Final = 4096
+CPU_CACHE_BYTES: Final = 1 << 30
+CPU_SEQUENCES: Final = 16
 
-_START_ERRORS = (ArithmeticError, AttributeError, ImportError, LookupError, OSError)
+_START_ERRORS: Final = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    ImportError,
+    LookupError,
+    OSError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
+"""What model code is seen to raise on a checkpoint that it does not expect."""
 
 
 def read_config(path: Path) -> dict[str, Any]:
@@ -61,6 +72,7 @@ def start(request: Load, key: str) -> LLMEngine:
         EngineError: vLLM cannot run this checkpoint here.
     """
     from vllm import EngineArgs, LLMEngine
+    from vllm.exceptions import VLLMError
     from vllm.platforms import current_platform
 
     from engines.vllm.connector import transfer_config
@@ -76,6 +88,7 @@ def start(request: Load, key: str) -> LLMEngine:
         "async_scheduling": False,
         "distributed_executor_backend": "uni",
         "disable_log_stats": True,
+        "use_tqdm_on_load": False,
         "max_num_batched_tokens": CPU_STEP_TOKENS if on_cpu else GPU_STEP_TOKENS,
         "kv_transfer_config": transfer_config(key),
     }
@@ -87,7 +100,7 @@ def start(request: Load, key: str) -> LLMEngine:
         return LLMEngine.from_engine_args(EngineArgs(**arguments))
     except MemoryError as error:
         raise EngineError("out_of_memory", f"loading {request.model}: {error}") from error
-    except (*_START_ERRORS, RuntimeError, TypeError, ValueError) as error:
+    except (VLLMError, *_START_ERRORS) as error:
         logger.opt(exception=True).error("vLLM did not start")
         raise EngineError("engine", f"vLLM cannot load {request.model}: {error}") from error
 
