@@ -2,7 +2,8 @@
 
     ingress                         decode node
     ChatRequest             ->
-                            <-      ChatStarted, ChatDelta repeated, ChatFinished; or ChatFailed
+                            <-      ChatStarted, then ChatProgress while the prompt is read,
+                                    ChatDelta repeated, ChatFinished; or ChatFailed at any point
 
 Closing the stream cancels the request. The messages are also what the HTTP API talks in, whether
 the decode engine is in this node or in another.
@@ -20,6 +21,7 @@ __all__ = [
     "ChatEvent",
     "ChatFailed",
     "ChatFinished",
+    "ChatProgress",
     "ChatRequest",
     "ChatStarted",
     "ErrorType",
@@ -110,6 +112,13 @@ class ChatStarted(msgspec.Struct, frozen=True, tag="started"):
     prompt_tokens: int
 
 
+class ChatProgress(msgspec.Struct, frozen=True, tag="progress"):
+    """How much of the prompt has been read, here or elsewhere, in tokens."""
+
+    done: int
+    total: int
+
+
 class ChatDelta(msgspec.Struct, frozen=True, tag="delta"):
     """More of the answer."""
 
@@ -137,4 +146,4 @@ class ChatFailed(msgspec.Struct, frozen=True, tag="failed"):
     param: str | None = None
 
 
-ChatEvent: TypeAlias = ChatStarted | ChatDelta | ChatFinished | ChatFailed
+ChatEvent: TypeAlias = ChatStarted | ChatProgress | ChatDelta | ChatFinished | ChatFailed

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 import msgspec
@@ -17,12 +17,20 @@ from node.instances.connection import RequestHandle
 from node.instances.instance import Instance
 from node.prefill.planner import Candidate, Plan, Planner
 from node.prefill.transfer import Transfer
-from protocols.chat import ChatDelta, ChatFailed, ChatFinished, ChatRequest, ChatStarted
+from protocols.chat import (
+    ChatDelta,
+    ChatFailed,
+    ChatFinished,
+    ChatProgress,
+    ChatRequest,
+    ChatStarted,
+)
 from protocols.engine import (
     Failed,
     Finished,
     Generate,
     GenerateStarted,
+    Progress,
     Token,
 )
 from protocols.kv_prefill.messages import Request, hash_tokens, pack_tokens
@@ -71,7 +79,7 @@ class Decoder:
         async with instance.request(request.id) as handle:
             plan = self._planner.plan(instance, len(tokens), request.prefill)
             report.planned(plan)
-            await self._prefill(plan, instance, handle, packed, report)
+            await self._prefill(plan, instance, handle, packed, report, emit)
             await handle.send(Generate(request=handle.id, tokens=packed, sampling=request.sampling))
             await self._pass_on(instance, handle, report, emit)
 
@@ -82,6 +90,7 @@ class Decoder:
         handle: RequestHandle,
         tokens: bytes,
         report: ReportBuilder,
+        emit: Emit,
     ) -> None:
         """Have the prompt's cache injected, all but its last token's, as far as that succeeds."""
         capabilities = instance.capabilities
@@ -101,6 +110,10 @@ class Decoder:
             codecs=("raw",),
             deadline_ms=0,
         )
+
+        async def progress(done: int) -> None:
+            await emit(ChatProgress(done=done, total=end + 1))
+
         for candidate in plan.candidates[:MAX_ATTEMPTS]:
             asked = msgspec.structs.replace(
                 request,
@@ -108,7 +121,7 @@ class Decoder:
                 codecs=candidate.codecs,
                 deadline_ms=candidate.deadline_ms,
             )
-            transfer = await self._attempt(candidate, asked, instance, handle)
+            transfer = await self._attempt(candidate, asked, instance, handle, progress)
             report.attempted(candidate, transfer, request.start)
             if transfer.complete:
                 return
@@ -123,10 +136,15 @@ class Decoder:
             request = msgspec.structs.replace(request, start=transfer.usable_end)
 
     async def _attempt(
-        self, candidate: Candidate, request: Request, instance: Instance, handle: RequestHandle
+        self,
+        candidate: Candidate,
+        request: Request,
+        instance: Instance,
+        handle: RequestHandle,
+        progress: Callable[[int], Awaitable[None]],
     ) -> Transfer:
         try:
-            return await self._planner.transfer(candidate, request, instance, handle)
+            return await self._planner.transfer(candidate, request, instance, handle, progress)
         except EngineDied:
             raise
         except BatonError as error:
@@ -140,6 +158,9 @@ class Decoder:
             match message:
                 case GenerateStarted():
                     report.generating(message)
+                case Progress():
+                    read = report.read_before + message.done
+                    await emit(ChatProgress(done=read, total=read + message.total - message.done))
                 case Token():
                     report.token(trio.current_time())
                     await emit(ChatDelta(text=message.text, tokens=1))

@@ -29,6 +29,11 @@ class ReportBuilder:
         """Tokens of the prompt that the decode engine computes."""
         return self._started.compute if self._started is not None else 0
 
+    @property
+    def read_before(self) -> int:
+        """Tokens of the prompt that the decode engine had in its cache to begin with."""
+        return self._started.injected + self._started.cached if self._started is not None else 0
+
     def planned(self, plan: Plan) -> None:
         """Note what was decided."""
         self._reason = plan.reason

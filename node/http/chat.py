@@ -22,6 +22,7 @@ from protocols.chat import (
     ChatDelta,
     ChatFailed,
     ChatFinished,
+    ChatProgress,
     ChatRequest,
     ChatStarted,
     PrefillPolicy,
@@ -29,7 +30,8 @@ from protocols.chat import (
 
 __all__ = ["ChatEndpoint"]
 
-_Take: TypeAlias = Callable[[ChatStarted | ChatDelta | ChatFinished], Awaitable[None]]
+_Event: TypeAlias = ChatStarted | ChatProgress | ChatDelta | ChatFinished
+_Take: TypeAlias = Callable[[_Event], Awaitable[None]]
 
 
 class ChatEndpoint:
@@ -104,7 +106,7 @@ class _WholeAnswer:
         self._pieces: list[str] = []
         self._completion = b""
 
-    async def take(self, event: ChatStarted | ChatDelta | ChatFinished) -> None:
+    async def take(self, event: _Event) -> None:
         if isinstance(event, ChatDelta):
             self._pieces.append(event.text)
         elif isinstance(event, ChatFinished):
@@ -122,11 +124,13 @@ class _StreamedAnswer:
         self._answer = answer
         self._stream = stream
 
-    async def take(self, event: ChatStarted | ChatDelta | ChatFinished) -> None:
+    async def take(self, event: _Event) -> None:
         if not self._stream.started:
             await self._stream.start()
             await self._stream.send(self._answer.first_chunk())
-        if isinstance(event, ChatDelta) and event.text:
+        if isinstance(event, ChatProgress):
+            await self._stream.comment(f"prompt {event.done}/{event.total}")
+        elif isinstance(event, ChatDelta) and event.text:
             await self._stream.send(self._answer.text_chunk(event.text))
         elif isinstance(event, ChatFinished):
             await self._stream.send(self._answer.final_chunk(event))

@@ -52,13 +52,17 @@ class EventStream:
         """Send an event. The payload holds no line break, as msgspec's JSON does not."""
         await self._write(b"data: " + payload + b"\n\n")
 
+    async def comment(self, text: str) -> None:
+        """Send a comment, which clients pass over unless they know it."""
+        await self._write(f": {text}\n\n".encode())
+
     async def keep_alive(self, interval_s: float) -> None:
         """Send a comment whenever nothing has been sent for so long, until cancelled."""
         await self._started.wait()
         while True:
             await trio.sleep_until(self._written_at + interval_s)
             if trio.current_time() >= self._written_at + interval_s:
-                await self._write(b": keep-alive\n\n")
+                await self.comment("keep-alive")
 
     async def fail(self, error: ApiError) -> None:
         """End with an error: a response of its own before the start, the last event after it."""

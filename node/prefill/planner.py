@@ -13,7 +13,7 @@ from node.instances.instance import Instance
 from node.instances.manager import InstanceManager
 from node.prefill.engine import prefill_here
 from node.prefill.remote import prefill_there
-from node.prefill.transfer import Transfer, inject_all
+from node.prefill.transfer import Progress, Transfer, inject_all
 from node.routing import DecodeChoice, LinkState, PrefillCandidate, PrefillPolicy, rank_prefill
 from node.transport.errors import TransportError
 from protocols.chat import PrefillPolicy as Wish
@@ -93,7 +93,12 @@ class Planner:
         return Plan(candidates, asked + ranking.candidates[0].reason)
 
     async def transfer(
-        self, candidate: Candidate, request: Request, instance: Instance, handle: RequestHandle
+        self,
+        candidate: Candidate,
+        request: Request,
+        instance: Instance,
+        handle: RequestHandle,
+        progress: Progress,
     ) -> Transfer:
         """Have a candidate prefill, and inject what comes.
 
@@ -102,6 +107,7 @@ class Planner:
             request: what for.
             instance: that will decode.
             handle: its request.
+            progress: told how far the prompt has been read.
 
         Raises:
             BatonError: the candidate cannot be asked.
@@ -113,14 +119,14 @@ class Planner:
             if other is None:
                 raise PeerUnreachable(f"the instance {candidate.instance_id} is no more")
             async with prefill_here(other, request) as source:
-                return await inject_all(source, handle, request.end, patience)
+                return await inject_all(source, handle, request.end, patience, progress)
         layout = instance.capabilities.layout if instance.capabilities else None
         if layout is None:
             raise PeerUnreachable("the decode engine is not loaded")
         open_stream, peer_id = self._cluster.open_stream, candidate.peer_id
         try:
             async with prefill_there(open_stream, peer_id, request, layout) as source:
-                result = await inject_all(source, handle, request.end, patience)
+                result = await inject_all(source, handle, request.end, patience, progress)
         except TransportError as error:
             return Transfer(reason=str(error), usable_end=request.start)
         self._note_rate(peer_id, result)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeAlias
 
 import msgspec
 import trio
@@ -20,7 +21,9 @@ from protocols.kv_prefill.client import (
 )
 from protocols.kv_prefill.messages import Accept, Done
 
-__all__ = ["STALL_TIMEOUT_S", "Transfer", "inject_all"]
+__all__ = ["STALL_TIMEOUT_S", "Progress", "Transfer", "inject_all"]
+
+Progress: TypeAlias = Callable[[int], Awaitable[None]]
 
 STALL_TIMEOUT_S: Final = 10.0
 """Without any event once chunks have begun, a prefill counts as failed."""
@@ -53,7 +56,11 @@ class _Clock(msgspec.Struct):
 
 
 async def inject_all(
-    source: PrefillSource, handle: RequestHandle, end: int, first_event_timeout_s: float
+    source: PrefillSource,
+    handle: RequestHandle,
+    end: int,
+    first_event_timeout_s: float,
+    progress: Progress,
 ) -> Transfer:
     """Inject everything that `source` sends into the request of `handle`.
 
@@ -62,6 +69,7 @@ async def inject_all(
         handle: the decode engine's request.
         end: of the prompt's part that is injected, by this transfer or others.
         first_event_timeout_s: how long the source may be silent before it has accepted.
+        progress: told the position up to which the cache is usable, whenever that grows.
 
     Raises:
         EngineDied: the decode engine died.
@@ -79,6 +87,10 @@ async def inject_all(
             break
         finished = await _take(event, handle, end, result, clock)
         timeout = STALL_TIMEOUT_S
+        usable = source.coverage.usable_end
+        if usable > result.usable_end:
+            result.usable_end = usable
+            await progress(usable)
     result.usable_end = source.coverage.usable_end
     result.transfer_s = clock.last_chunk - clock.first_chunk
     computed_at = clock.accepted + result.compute_s
