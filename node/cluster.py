@@ -22,6 +22,7 @@ from node.interfaces import list_interfaces, select_interfaces
 from node.links import Link
 from node.membership.service import Membership
 from node.membership.view import Change, ClusterView, Event
+from node.routing import LinkState
 from node.status import ClusterStatus, render_status
 from node.transport.streams import ByteStream
 from protocols.engine import EngineName
@@ -29,6 +30,7 @@ from protocols.gossip import Heartbeat, InstanceRecord, NodeRecord, Role
 
 __all__ = ["ChangeListener", "Cluster", "ClusterOptions", "parse_peer"]
 
+_MAX_CLUSTER_NAME: Final = 63
 _REFRESH_S: Final = 10.0
 
 ChangeListener: TypeAlias = Callable[[Event], None]
@@ -79,7 +81,7 @@ class Cluster:
     def __init__(self, identity: Identity, options: ClusterOptions, host: PeerHost) -> None:
         self.host = host
         self._options = options
-        self._bytes_per_s: dict[str, float] = {}
+        self._bytes_per_s: dict[tuple[str, str], float] = {}
         self._listeners: list[ChangeListener] = []
         self._changed = trio.Event()
         self._membership = Membership(
@@ -118,10 +120,15 @@ class Cluster:
             UnknownInterface: an interface that was named does not exist.
             NoUsableInterface: there is none.
             PortInUse: the port that was asked for is taken.
-            BatonError: a static peer is no multiaddr.
+            BatonError: a static peer is no multiaddr, or the cluster's name is too long.
             DuplicateIdentity: another node runs with this identity; in an exception group, and
                 whatever runs inside is cancelled.
         """
+        if not 0 < len(options.cluster.encode()) <= _MAX_CLUSTER_NAME:
+            raise BatonError(
+                f"{options.cluster!r} cannot be the name of a cluster",
+                f"take one of 1 to {_MAX_CLUSTER_NAME} bytes for --cluster",
+            )
         static = [parse_peer(address) for address in options.peers]
         found = await trio.to_thread.run_sync(list_interfaces)
         interfaces = select_interfaces(found, options.interfaces)
@@ -201,17 +208,19 @@ class Cluster:
         return await self.host.open_stream(peer_id, protocol)
 
     def note_rate(self, link: Link, bytes_per_s: float) -> None:
-        """Remember what a transfer over a link reached."""
-        self._bytes_per_s[link.route.address] = bytes_per_s
+        """Remember what a transfer over a link reached, beyond the connection's end."""
+        self._bytes_per_s[link.peer_id, link.route.interface] = bytes_per_s
 
-    def rate_to(self, peer_id: str) -> float | None:
-        """Return the rate last measured on the best link to a peer, in bytes per second."""
-        link = self.host.best_link(peer_id)
-        return self._bytes_per_s.get(link.route.address) if link is not None else None
+    def link_states(self) -> dict[str, LinkState]:
+        """Return the best link to each connected peer, as routing takes them."""
+        return {
+            link.peer_id: LinkState(link.route.klass, self._rate(link))
+            for link in reversed(self.links)
+        }
 
     def status(self) -> ClusterStatus:
         """Render the `/v1/cluster` document."""
-        return render_status(self.view, self.master, self.links, self._bytes_per_s)
+        return render_status(self.view, self.master, self.links, self._rate)
 
     async def _refresh_regularly(self) -> None:
         while True:
@@ -267,8 +276,10 @@ class Cluster:
     def _link_lost(self, link: Link) -> None:
         if self.host.best_link(link.peer_id) is None:
             self._discovery.lost(link.peer_id)
-        self._bytes_per_s.pop(link.route.address, None)
         self._notify()
+
+    def _rate(self, link: Link) -> float | None:
+        return self._bytes_per_s.get((link.peer_id, link.route.interface))
 
     def _notify(self) -> None:
         self._changed.set()

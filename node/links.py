@@ -35,9 +35,9 @@ class Link:
         self.rtt_s: float | None = None
 
     @property
-    def order(self) -> tuple[int, int, float]:
-        """Lower is the better link."""
-        return *self.route.rank, self.rtt_s if self.rtt_s is not None else 1.0
+    def order(self) -> tuple[int, int, int]:
+        """Lower is the better link. Whole milliseconds, so that noise does not decide."""
+        return *self.route.rank, round(self.rtt_s * 1000) if self.rtt_s is not None else 1000
 
 
 class LinkTable:

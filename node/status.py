@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import msgspec
 
@@ -98,7 +98,7 @@ def render_status(
     view: ClusterView,
     master: tuple[str, int] | None,
     links: Iterable[Link],
-    bytes_per_s: dict[str, float],
+    bytes_per_s: Callable[[Link], float | None],
 ) -> ClusterStatus:
     """Render the view of this node.
 
@@ -106,12 +106,12 @@ def render_status(
         view: the members.
         master: peer id and term of the master, if there is one.
         links: open links, the best of each peer first.
-        bytes_per_s: measured rates by the peer's address on the link.
+        bytes_per_s: the rate last measured over a link, if one was.
     """
     in_use: set[str] = set()
     rows: list[LinkStatus] = []
     for link in links:
-        rate = bytes_per_s.get(link.route.address)
+        rate = bytes_per_s(link)
         rows.append(
             LinkStatus(
                 source=view.self_id,

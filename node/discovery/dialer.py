@@ -59,18 +59,22 @@ class Dialer:
 
     def learn(self, peer_id: str, addresses: tuple[str, ...], incarnation: int) -> None:
         """Take note of a peer's addresses; those of an earlier incarnation are out of date."""
-        if peer_id == self._host.peer_id or not addresses:
+        known = self._get(peer_id)
+        if known is None or not addresses:
             return
-        known = self._known.get(peer_id)
-        if known is None:
-            known = self._known[peer_id] = _Known(addresses, incarnation)
-            self._nursery.start_soon(self._keep_connected, peer_id, known)
-        elif incarnation > known.incarnation:
+        if incarnation > known.incarnation:
             known.addresses, known.incarnation = addresses, incarnation
             known.poke()
         elif incarnation == known.incarnation and not set(addresses) <= set(known.addresses):
             # mDNS and gossip may each know a part; what no longer works costs a failed dial.
             known.addresses = (*addresses, *(set(known.addresses) - set(addresses)))
+            known.poke()
+
+    def pin(self, peer_id: str, address: str) -> None:
+        """Dial a peer at this address too, whatever it announces."""
+        known = self._get(peer_id)
+        if known is not None:
+            known.pinned = (*known.pinned, address)
             known.poke()
 
     def forget(self, peer_id: str) -> None:
@@ -84,6 +88,14 @@ class Dialer:
         for known in [self._known.get(peer_id)] if peer_id else list(self._known.values()):
             if known is not None:
                 known.poke()
+
+    def _get(self, peer_id: str) -> _Known | None:
+        if peer_id == self._host.peer_id:
+            return None
+        if peer_id not in self._known:
+            known = self._known[peer_id] = _Known()
+            self._nursery.start_soon(self._keep_connected, peer_id, known)
+        return self._known[peer_id]
 
     async def _keep_connected(self, peer_id: str, known: _Known) -> None:
         with known.scope:
@@ -119,7 +131,9 @@ class Dialer:
 
     def _wanted(self, peer_id: str, known: _Known) -> tuple[Route, ...]:
         """Return the routes worth dialling now: all when unconnected, else the better ones."""
-        routes = rank_routes(known.addresses, self._host.interfaces, restricted=self._restricted)
+        routes = rank_routes(
+            (*known.pinned, *known.addresses), self._host.interfaces, restricted=self._restricted
+        )
         current = self._host.best_route(peer_id)
         if current is None:
             if not routes and not known.refused:
@@ -157,9 +171,10 @@ class Dialer:
 class _Known:
     """What is known of a peer to dial."""
 
-    def __init__(self, addresses: tuple[str, ...], incarnation: int) -> None:
-        self.addresses = addresses
-        self.incarnation = incarnation
+    def __init__(self) -> None:
+        self.addresses: tuple[str, ...] = ()
+        self.pinned: tuple[str, ...] = ()
+        self.incarnation = -1
         self.changed = trio.Event()
         self.scope = trio.CancelScope()
         self.refused = False

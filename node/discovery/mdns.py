@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from functools import partial
 from typing import Final
 
 import msgspec
 import trio
+import zeroconf
 from loguru import logger
 from zeroconf import IPVersion, ServiceBrowser, ServiceInfo, ServiceListener, Zeroconf
 
@@ -144,16 +144,14 @@ async def announce_and_browse(
         parsed_addresses=[ip for each in interfaces for ip in each.ips],
         server=f"{announcement.peer_id[-16:]}.local.",
     )
-    zeroconf = await trio.to_thread.run_sync(partial(_open, interfaces))
+    zc = await trio.to_thread.run_sync(_open, interfaces)
     try:
-        # The name is unique by construction, so there is no need to probe for conflicts.
-        register = partial(zeroconf.register_service, info, cooperating_responders=True)
-        await trio.to_thread.run_sync(register)
-        await trio.to_thread.run_sync(ServiceBrowser, zeroconf, SERVICE_TYPE, listener)
+        await trio.to_thread.run_sync(_start, zc, info, listener)
         yield
     finally:
         with trio.CancelScope(shield=True):
-            await trio.to_thread.run_sync(_close, zeroconf)
+            # Says goodbye for what was registered, and stops the browser.
+            await trio.to_thread.run_sync(zc.close)
 
 
 def _open(interfaces: Sequence[Interface]) -> Zeroconf:
@@ -165,9 +163,17 @@ def _open(interfaces: Sequence[Interface]) -> Zeroconf:
         v6 = [str(each.ip) for each in interface.addresses if not each.ip.is_loopback]
         ips += v4 or v6[:1]
     version = IPVersion.All if any(":" in ip for ip in ips) else IPVersion.V4Only
-    return Zeroconf(interfaces=list(ips), ip_version=version)
+    try:
+        return Zeroconf(interfaces=list(ips), ip_version=version)
+    except (zeroconf.Error, RuntimeError) as error:
+        # An interface that has gone meanwhile is a RuntimeError.
+        raise OSError(f"zeroconf cannot start: {error}") from error
 
 
-def _close(zeroconf: Zeroconf) -> None:
-    # Says goodbye for what was registered, and stops the browser.
-    zeroconf.close()
+def _start(zc: Zeroconf, info: ServiceInfo, listener: ServiceListener) -> None:
+    try:
+        # The name is unique by construction, so there is no need to probe for conflicts.
+        zc.register_service(info, cooperating_responders=True)
+        ServiceBrowser(zc, SERVICE_TYPE, listener)
+    except zeroconf.Error as error:
+        raise OSError(f"zeroconf cannot announce: {error}") from error

@@ -70,7 +70,7 @@ class Discovery:
         async with trio.open_nursery() as nursery, send, receive:
             self._dialer = Dialer(self._host, nursery, restricted=bool(self._names))
             for peer_id, address in static:
-                self.learn(peer_id, (address,), 0)
+                self._dialer.pin(peer_id, address)
             nursery.start_soon(self._announce, send)
             nursery.start_soon(self._take_found, receive)
             nursery.start_soon(self._report_loneliness)

@@ -14,6 +14,7 @@ __all__ = ["GONE_AFTER_S", "SUSPECT_AFTER_S", "Change", "ClusterView", "Event", 
 
 SUSPECT_AFTER_S: Final = 5.0
 GONE_AFTER_S: Final = 10.0
+_HELD_UP_S: Final = 1.0
 _FORGET_AFTER_S: Final = 3600.0
 
 State: TypeAlias = Literal["alive", "suspect", "gone"]
@@ -66,6 +67,7 @@ class ClusterView:
 
     def __init__(self, own: NodeRecord, now: float) -> None:
         self.self_id = own.peer_id
+        self._ticked_at = now
         self._members = {own.peer_id: Member(own, "alive", now)}
 
     @property
@@ -146,11 +148,17 @@ class ClusterView:
         return [Event(Change.LEFT, message.peer_id)]
 
     def tick(self, now: float) -> list[Event]:
-        """Judge the members by how long they have not been seen."""
+        """Judge the members by how long they have not been seen; to be called every second or so.
+
+        When this process itself was held up, the silence was not theirs and does not count.
+        """
+        held_up = max(0.0, now - self._ticked_at - _HELD_UP_S)
+        self._ticked_at = now
         events: list[Event] = []
         for peer_id, member in list(self._members.items()):
             if peer_id == self.self_id:
                 continue
+            member.seen_at += held_up
             unseen = now - member.seen_at
             if member.state == "gone":
                 if unseen > _FORGET_AFTER_S:

@@ -165,6 +165,20 @@ async def test_new_incarnation_replaces_the_addresses_and_an_old_one_does_not(cl
     await dialling(host, run)
 
 
+async def test_pinned_address_is_kept_whatever_is_announced(clock):
+    host = SimulatedHost()
+    host.answering = {WIRED}
+
+    async def run(dialer):
+        dialer.pin("b", WIRED)
+        dialer.learn("b", (WIRELESS,), 9)
+        await trio.sleep(1)
+        assert host.route is not None
+        assert host.route.address == WIRED
+
+    await dialling(host, run)
+
+
 async def test_forgotten_peer_is_not_dialled_and_may_be_learnt_again(clock):
     host = SimulatedHost()
 
