@@ -22,7 +22,6 @@ from node.interfaces import list_interfaces, select_interfaces
 from node.links import Link
 from node.membership.service import Membership
 from node.membership.view import Change, ClusterView, Event
-from node.routing import LinkState
 from node.status import ClusterStatus, render_status
 from node.transport.streams import ByteStream
 from protocols.engine import EngineName
@@ -211,12 +210,10 @@ class Cluster:
         """Remember what a transfer over a link reached, beyond the connection's end."""
         self._bytes_per_s[link.peer_id, link.route.interface] = bytes_per_s
 
-    def link_states(self) -> dict[str, LinkState]:
-        """Return the best link to each connected peer, as routing takes them."""
-        return {
-            link.peer_id: LinkState(link.route.klass, self._rate(link))
-            for link in reversed(self.links)
-        }
+    def rate_to(self, peer_id: str) -> float | None:
+        """Return the rate last measured on the best link to a peer, in bytes per second."""
+        link = self.host.best_link(peer_id)
+        return self._rate(link) if link is not None else None
 
     def status(self) -> ClusterStatus:
         """Render the `/v1/cluster` document."""
