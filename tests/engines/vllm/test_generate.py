@@ -192,21 +192,29 @@ def test_injecting_is_refused(running: Running) -> None:
         running.engine.inject(Inject(request="r", chunk=chunk), memoryview(b"abcd"))
 
 
-def test_tokenizing_needs_a_chat_template(
-    running: Running, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("template", "code", "reason"),
+    [
+        (None, "unsupported", "no chat template"),
+        ("{{ raise_exception('roles must alternate') }}", "bad_request", "roles must alternate"),
+    ],
+)
+def test_conversations_that_cannot_be_tokenized_are_refused(
+    running: Running,
+    smollm2_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    template: str | None,
+    code: str,
+    reason: str,
 ) -> None:
-    monkeypatch.setattr(running.engine._llm.get_tokenizer(), "chat_template", None)
-    with pytest.raises(EngineError, match="no chat template"):
-        running.engine.tokenize(QUESTION)
+    from transformers import AutoTokenizer
 
-
-def test_template_that_refuses_is_a_bad_request(
-    running: Running, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    template = "{{ raise_exception('roles must alternate') }}"
-    monkeypatch.setattr(running.engine._llm.get_tokenizer(), "chat_template", template)
-    with pytest.raises(EngineError, match="roles must alternate"):
+    tokenizer = AutoTokenizer.from_pretrained(smollm2_path)
+    tokenizer.chat_template = template
+    monkeypatch.setattr(running.engine._llm.renderer, "tokenizer", tokenizer)
+    with pytest.raises(EngineError, match=reason) as refusal:
         running.engine.tokenize(QUESTION)
+    assert refusal.value.code == code
 
 
 def test_directory_without_a_checkpoint_is_refused(tmp_path: Path) -> None:
