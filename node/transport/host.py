@@ -19,7 +19,8 @@ from multiaddr import Multiaddr
 
 from node.transport.guard import guarded
 from node.transport.noise import NoiseSession, NoiseTransport
-from node.transport.yamux.connection import YamuxConnection, YamuxSettings
+from node.transport.yamux.connection import YamuxConnection
+from node.transport.yamux.settings import YamuxSettings
 
 __all__ = ["new_fast_host"]
 

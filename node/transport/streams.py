@@ -30,6 +30,8 @@ BytesLike: TypeAlias = bytes | bytearray | memoryview
 
 _STOCK_PIECE: Final = 65524
 """Bytes that stock yamux sends as one frame."""
+_GOODBYE_S: Final = 2.0
+"""Seconds that the end of a stream may take to be sent; only a stalled connection needs them."""
 _STOCK_POLL: Final = 0.005
 """Seconds between looks at a stock stream's window, which offers no event to wait for."""
 
@@ -139,7 +141,7 @@ class ByteStream:
         """
         async with self._sending:
             self._finished = True
-            with self._translated():
+            with self._translated(), self._goodbye():
                 if isinstance(self._stream, NetStream):
                     await self._stream.close_write()
                 else:
@@ -149,15 +151,20 @@ class ByteStream:
         """End the stream in both directions; what was sent still arrives. Never fails."""
         self._finished = True
         try:
-            with self._translated():
+            with self._translated(), self._goodbye():
                 await self._stream.close()
         except (StreamClosed, StreamReset, ConnectionLost):
             return
 
     async def reset(self) -> None:
         """Give up the stream at once, so that the peer's reads and writes fail. Never fails."""
-        with trio.CancelScope(shield=True):
+        with self._goodbye():
             await self._stream.reset()
+
+    @staticmethod
+    def _goodbye() -> trio.CancelScope:
+        # Stock yamux writes its last frame within these calls, and must not be cancelled in it.
+        return trio.move_on_after(_GOODBYE_S, shield=True)
 
     async def _send_stock(self, view: memoryview) -> None:
         # A stock write that waits for the window gives up after 5 s, and one that is cancelled

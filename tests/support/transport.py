@@ -19,7 +19,8 @@ from multiaddr import Multiaddr
 from node.transport.host import new_fast_host
 from node.transport.noise import NoiseSession, NoiseTransport
 from node.transport.streams import ByteStream
-from node.transport.yamux.connection import YamuxConnection, YamuxSettings
+from node.transport.yamux.connection import YamuxConnection
+from node.transport.yamux.settings import YamuxSettings
 
 LOOPBACK = Multiaddr("/ip4/127.0.0.1/tcp/0")
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import trio
@@ -18,7 +17,6 @@ from loguru import logger
 from multiaddr import Multiaddr
 
 from node.transport.noise import NoiseSession
-from node.transport.noise_records import MAX_PLAINTEXT
 from node.transport.yamux.events import (
     Event,
     GoneAway,
@@ -29,41 +27,19 @@ from node.transport.yamux.events import (
     Writable,
 )
 from node.transport.yamux.flow import StreamState
-from node.transport.yamux.frames import MAX_U32, GoAway, YamuxViolation
+from node.transport.yamux.frames import GoAway, YamuxViolation
+from node.transport.yamux.heartbeat import Beat, Heartbeat
 from node.transport.yamux.parts import first_bytes
 from node.transport.yamux.session import Session, TooManyStreams
+from node.transport.yamux.settings import YamuxSettings
 from node.transport.yamux.stream import MuxedConnectionLost, YamuxStream
 
-__all__ = ["YamuxConnection", "YamuxSettings"]
+__all__ = ["YamuxConnection"]
 
 _FAREWELL_S: Final = 0.5
 """How long closing waits for the peer to take what is still to be sent."""
 _MESSAGES_PER_TURN: Final = 64
 """Noise messages after which other tasks have their turn, even if more are there."""
-_TICKS: Final = 4
-"""Looks at the liveness of the connection per interval or time-out, whichever is shorter."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class YamuxSettings:
-    """Limits and times of a connection.
-
-    Attributes:
-        max_frame: bytes of the data frames that are sent. The default is just below 1 MiB, the
-            most that other implementations are known to take well, and whole noise messages.
-        max_window: bytes to which a stream's receive window may grow.
-        max_inbound: streams that the peer may have open at a time.
-        ping_interval_s: time between pings.
-        ping_timeout_s: time without a byte from the peer after which it is taken for dead.
-        linger_s: time that a closed stream is kept for the peer to end its side.
-    """
-
-    max_frame: int = 16 * MAX_PLAINTEXT
-    max_window: int = 16 << 20
-    max_inbound: int = 512
-    ping_interval_s: float = 5.0
-    ping_timeout_s: float = 10.0
-    linger_s: float = 60.0
 
 
 class YamuxConnection(IMuxedConn):
@@ -104,10 +80,9 @@ class YamuxConnection(IMuxedConn):
         self._output_ready = trio.Event()
         self._scope = trio.CancelScope()
         self._is_shut = False
-        self._heard = False
-        self._ping_value = 0
-        self._ping_sent_at = 0.0
-        self._rtt = 0.0
+        self._heartbeat = Heartbeat(
+            interval_s=self._settings.ping_interval_s, timeout_s=self._settings.ping_timeout_s
+        )
 
     @property
     def is_initiator(self) -> bool:
@@ -126,7 +101,7 @@ class YamuxConnection(IMuxedConn):
 
     def rtt(self) -> float:
         """Return the smoothed round-trip time in seconds, 0 before the first ping's answer."""
-        return self._rtt
+        return self._heartbeat.round_trip_s
 
     def get_transport_addresses(self) -> list[Multiaddr]:
         """Return the addresses that the connection goes over."""
@@ -239,7 +214,7 @@ class YamuxConnection(IMuxedConn):
                 if count % _MESSAGES_PER_TURN == 0:
                     await trio.lowlevel.checkpoint()
                 size = await secured.next_message()
-                self._heard = True
+                self._heartbeat.heard()
                 target = session.direct(size)
                 if target is not None:
                     secured.open_into(target)
@@ -273,14 +248,9 @@ class YamuxConnection(IMuxedConn):
                     if (stream := self._streams.pop(state, None)) is not None:
                         stream.wake()
                 case Pong(value):
-                    self._take_pong(value)
+                    self._heartbeat.pong(value, trio.current_time())
                 case GoneAway(code):
                     logger.debug("{} goes away, code {}", self.peer_id, code)
-
-    def _take_pong(self, value: int) -> None:
-        if value == self._ping_value:
-            latest = trio.current_time() - self._ping_sent_at
-            self._rtt = latest if self._rtt == 0.0 else (self._rtt + latest) / 2
 
     def _add(self, state: StreamState) -> YamuxStream:
         stream = YamuxStream(self, state)
@@ -323,29 +293,16 @@ class YamuxConnection(IMuxedConn):
     # Liveness.
 
     async def _watch_liveness(self) -> None:
-        settings = self._settings
-        tick = min(settings.ping_interval_s, settings.ping_timeout_s) / _TICKS
-        quiet = since_ping = 0.0
         while True:
-            # Ticks are counted rather than time, so that a process that was stopped for a while
-            # does not take its peers for dead before it has looked at what they have sent.
-            await trio.sleep(tick)
-            since_ping += tick
-            quiet = 0.0 if self._heard else quiet + tick
-            self._heard = False
-            if quiet >= settings.ping_timeout_s:
-                self.fail(f"nothing heard from the peer for {settings.ping_timeout_s:g} s")
-                return
-            if since_ping >= settings.ping_interval_s:
-                since_ping = 0.0
-                self._ping()
+            await trio.sleep(self._heartbeat.tick_s)
+            match self._heartbeat.tick():
+                case Beat.GIVE_UP:
+                    self.fail(f"nothing heard for {self._settings.ping_timeout_s:g} s")
+                    return
+                case Beat.PING:
+                    self.session.ping(self._heartbeat.ping(trio.current_time()))
             self._reset_lingering()
-
-    def _ping(self) -> None:
-        self._ping_value = (self._ping_value + 1) & MAX_U32
-        self._ping_sent_at = trio.current_time()
-        self.session.ping(self._ping_value)
-        self.flush_soon()
+            self.flush_soon()
 
     def _reset_lingering(self) -> None:
         latest = trio.current_time() - self._settings.linger_s
@@ -353,7 +310,6 @@ class YamuxConnection(IMuxedConn):
             if stream.closed_at is not None and stream.closed_at < latest:
                 self.session.reset(state)
                 self.forget_if_done(state)
-        self.flush_soon()
 
     # The end.
 

@@ -12,8 +12,9 @@ from libp2p.stream_muxer.exceptions import (
     MuxedStreamReset,
 )
 
-from node.transport.yamux.connection import YamuxConnection, YamuxSettings
+from node.transport.yamux.connection import YamuxConnection
 from node.transport.yamux.frames import INITIAL_WINDOW, Flag, GoAway, Kind, pack_header
+from node.transport.yamux.settings import YamuxSettings
 from node.transport.yamux.stream import MuxedConnectionLost
 from tests.support.transport import (
     connection_pair,
@@ -118,6 +119,14 @@ async def test_a_silent_peer_is_noticed():
         assert "nothing heard" in str(connection.failure)
 
 
+async def test_a_peer_that_stops_reading_does_not_hold_a_writer_for_ever():
+    async with against_bare_session(IMPATIENT) as (peer, connection):
+        await peer.write(SYN + pack_header(Kind.WINDOW_UPDATE, 0, 1, 1 << 30))
+        stream = await connection.accept_stream()
+        with trio.fail_after(20), pytest.raises(MuxedConnectionLost):
+            await stream.write(bytes(64 << 20))
+
+
 async def test_two_that_live_stay_connected_and_know_their_round_trip():
     async with fast_pair(IMPATIENT) as (a, b):
         await trio.sleep(1.2)
@@ -145,7 +154,6 @@ async def test_a_slow_reader_holds_up_its_own_stream_only():
             stream = await b.accept_stream()
             assert await stream.read_into(memoryview(bytearray(40 * INITIAL_WINDOW)))
             assert unread.state.buffered <= INITIAL_WINDOW
-            await unread.reset()
             nursery.cancel_scope.cancel()
 
 
