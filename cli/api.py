@@ -93,11 +93,13 @@ def check(response: httpx.Response) -> None:
     raise ApiError(message)
 
 
-def sse_events(pieces: Iterable[bytes]) -> Iterator[bytes]:
+def sse_events(
+    pieces: Iterable[bytes], on_comment: Callable[[str], None] = lambda comment: None
+) -> Iterator[bytes]:
     """Return the data of server-sent events of one line each, from a body's pieces.
 
-    Not by `httpx.Response.iter_lines`, which also splits at line breaks that only Unicode knows,
-    and those may be in an answer.
+    Comments go to `on_comment`. Not by `httpx.Response.iter_lines`, which also splits at line
+    breaks that only Unicode knows, and those may be in an answer.
     """
     pending = b""
     for piece in pieces:
@@ -105,6 +107,8 @@ def sse_events(pieces: Iterable[bytes]) -> Iterator[bytes]:
         for line in lines:
             if line.startswith(b"data: "):
                 yield line.removeprefix(b"data: ")
+            elif line.startswith(b": "):
+                on_comment(line.removeprefix(b": ").decode(errors="replace"))
 
 
 def _check_api(context: click.Context, parameter: click.Parameter, value: str) -> str:

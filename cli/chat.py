@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, suppress
 from typing import Final
 
@@ -124,7 +124,12 @@ class _Conversation:
         report: _Report | None = None
         try:
             with self._notes.status("reading the prompt") as waiting, self._post(turns) as response:
-                for chunk in _chunks(response):
+
+                def show_progress(comment: str) -> None:
+                    if comment.startswith("prompt "):
+                        waiting.update(f"reading the {comment} tokens")
+
+                for chunk in _chunks(response, show_progress):
                     report = chunk.x_baton or report
                     for text in (each.delta.content for each in chunk.choices):
                         if text:
@@ -148,8 +153,8 @@ class _Conversation:
         )
 
 
-def _chunks(response: httpx.Response) -> Iterator[_Chunk]:
-    """Yield the chunks of a stream.
+def _chunks(response: httpx.Response, on_comment: Callable[[str], None]) -> Iterator[_Chunk]:
+    """Yield the chunks of a stream, whose comments go to `on_comment`.
 
     Raises:
         ApiError: the response is no stream, or did not come to its end.
@@ -158,7 +163,7 @@ def _chunks(response: httpx.Response) -> Iterator[_Chunk]:
         response.read()
         check(response)
     try:
-        for event in sse_events(response.iter_bytes()):
+        for event in sse_events(response.iter_bytes(), on_comment):
             if event == b"[DONE]":
                 return
             yield _decode(event)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from cli.api import sse_events
-from protocols.chat import ChatDelta, ChatFailed, ChatStarted, Message
+from protocols.chat import ChatDelta, ChatFailed, ChatProgress, ChatStarted, Message
 from tests.support.command import Baton
 from tests.support.fake_backend import FINISHED, MODEL, NOT_FOUND, FakeBackend, events, stalls_after
 from tests.support.terminal import Terminal, baton_terminal
@@ -43,7 +43,9 @@ def test_events_are_found_however_the_body_is_cut() -> None:
     body = 'data: {"a":"é"}\n\n: keep-alive\n\ndata: [DONE]\n\n'.encode()
     for size in range(1, len(body) + 1):
         pieces = [body[at : at + size] for at in range(0, len(body), size)]
-        assert list(sse_events(pieces)) == ['{"a":"é"}'.encode(), b"[DONE]"]
+        comments: list[str] = []
+        assert list(sse_events(pieces, comments.append)) == ['{"a":"é"}'.encode(), b"[DONE]"]
+        assert comments == ["keep-alive"]
 
 
 def test_unknown_model(baton: Baton, api: str, backend: FakeBackend) -> None:
@@ -128,3 +130,9 @@ def test_conversation_on_a_terminal(terminal: Terminal, backend: FakeBackend) ->
         "Once upon",
         "More",
     ]
+
+
+def test_reading_of_a_long_prompt_is_shown(api: str, backend: FakeBackend) -> None:
+    backend.script = stalls_after(ChatStarted(1000), ChatProgress(370, 1000))
+    with baton_terminal("chat", MODEL, "--api", api, "--once", "Hi", kind="xterm") as terminal:
+        terminal.wait_for("reading the prompt 370/1000 tokens")

@@ -11,7 +11,7 @@ import pytest
 
 from node.http.app import create_app
 from node.http.backend import HealthInfo
-from protocols.chat import ChatDelta, ChatFailed, ChatStarted
+from protocols.chat import ChatDelta, ChatFailed, ChatProgress, ChatStarted
 from tests.support.fake_backend import FINISHED, MODEL, NOT_FOUND, REPORT, FakeBackend, events
 
 Body = Callable[..., dict[str, object]]
@@ -130,6 +130,17 @@ async def test_failure_in_a_stream_is_its_last_event(
     *_, text, error = stream_of(await client.post(CHAT, json=chat_body(stream=True)))
     assert text["choices"][0]["delta"] == {"content": "A"}
     assert error["error"]["code"] == "engine_died"
+
+
+async def test_progress_of_a_prompt_is_a_comment(
+    backend: FakeBackend, client: httpx.AsyncClient, chat_body: Body
+) -> None:
+    backend.script = events(ChatStarted(9), ChatProgress(3, 9), ChatDelta("A", 1), FINISHED)
+    streamed = await client.post(CHAT, json=chat_body(stream=True))
+    assert "\n\n: prompt 3/9\n\n" in streamed.text
+    assert len(stream_of(streamed)) == 4
+    whole = await client.post(CHAT, json=chat_body())
+    assert whole.json()["choices"][0]["message"]["content"] == "A"
 
 
 @pytest.mark.parametrize("stream", [False, True])
