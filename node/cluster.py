@@ -10,8 +10,6 @@ from typing import Final, TypeAlias
 import msgspec
 import psutil
 import trio
-from multiaddr import Multiaddr
-from multiaddr.exceptions import BinaryParseError, ProtocolLookupError, StringParseError
 
 from node.discovery.service import Discovery
 from node.election.service import Election
@@ -22,12 +20,13 @@ from node.interfaces import list_interfaces, select_interfaces
 from node.links import Link
 from node.membership.service import Membership
 from node.membership.view import Change, ClusterView, Event
+from node.routes import parse_peer
 from node.status import ClusterStatus, render_status
 from node.transport.streams import ByteStream
 from protocols.engine import EngineName
 from protocols.gossip import Heartbeat, InstanceRecord, NodeRecord, Role
 
-__all__ = ["ChangeListener", "Cluster", "ClusterOptions", "parse_peer"]
+__all__ = ["ChangeListener", "Cluster", "ClusterOptions"]
 
 _MAX_CLUSTER_NAME: Final = 63
 _REFRESH_S: Final = 10.0
@@ -50,24 +49,6 @@ class ClusterOptions(msgspec.Struct, frozen=True):
     engines: tuple[EngineName, ...] = ()
     api: str = ""
     version: str = ""
-
-
-def parse_peer(address: str) -> tuple[str, str]:
-    """Split `/ip4/10.0.0.2/tcp/4001/p2p/PEER` into the peer id and the rest.
-
-    Raises:
-        BatonError: it is no such multiaddr.
-    """
-    try:
-        parsed = Multiaddr(address)
-        peer_id = parsed.value_for_protocol("p2p")
-        parsed.value_for_protocol("tcp")
-    except (StringParseError, BinaryParseError, ProtocolLookupError) as error:
-        raise BatonError(
-            f"{address!r} names no peer ({error})",
-            "write it as `baton status` shows it: /ip4/ADDRESS/tcp/PORT/p2p/PEER",
-        ) from error
-    return str(peer_id), address.removesuffix(f"/p2p/{peer_id}")
 
 
 class Cluster:

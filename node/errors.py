@@ -7,7 +7,6 @@ from protocols.engine import FailureCode
 __all__ = [
     "AlreadyRunning",
     "BatonError",
-    "ClusterMismatch",
     "CorruptDataDirectory",
     "DuplicateIdentity",
     "EngineDied",
@@ -62,10 +61,6 @@ class PortInUse(BatonError):
 
 class PeerUnreachable(BatonError):
     """There is no open connection to the peer, or it does not answer on one."""
-
-
-class ClusterMismatch(BatonError):
-    """The peer belongs to another cluster."""
 
 
 class EngineDied(BatonError):

@@ -9,11 +9,12 @@ import msgspec
 from multiaddr import Multiaddr
 from multiaddr.exceptions import BinaryParseError, ProtocolLookupError, StringParseError
 
+from node.errors import BatonError
 from node.interface_class import RANK
 from node.interfaces import Interface, interface_towards
 from protocols.gossip import InterfaceClass
 
-__all__ = ["Route", "parse_address", "rank_routes", "tcp_address"]
+__all__ = ["Route", "parse_address", "parse_peer", "rank_routes", "tcp_address"]
 
 
 class Route(msgspec.Struct, frozen=True):
@@ -51,6 +52,24 @@ def parse_address(address: str) -> tuple[str, int]:
         return str(parsed.value_for_protocol(names[0])), int(parsed.value_for_protocol("tcp") or 0)
     except (StringParseError, BinaryParseError, ProtocolLookupError) as error:
         raise ValueError(f"{address!r} is no multiaddr: {error}") from error
+
+
+def parse_peer(address: str) -> tuple[str, str]:
+    """Split `/ip4/10.0.0.2/tcp/4001/p2p/PEER` into the peer id and the rest.
+
+    Raises:
+        BatonError: it is no such multiaddr.
+    """
+    try:
+        parsed = Multiaddr(address)
+        peer_id = parsed.value_for_protocol("p2p")
+        parsed.value_for_protocol("tcp")
+    except (StringParseError, BinaryParseError, ProtocolLookupError) as error:
+        raise BatonError(
+            f"{address!r} names no peer ({error})",
+            "write it as `baton status` shows it: /ip4/ADDRESS/tcp/PORT/p2p/PEER",
+        ) from error
+    return str(peer_id), address.removesuffix(f"/p2p/{peer_id}")
 
 
 def rank_routes(

@@ -2,8 +2,9 @@ from ipaddress import ip_interface
 
 import pytest
 
+from node.errors import BatonError
 from node.interfaces import Interface
-from node.routes import parse_address, rank_routes, tcp_address
+from node.routes import parse_address, parse_peer, rank_routes, tcp_address
 
 
 def interface(name, klass, address, speed=0):
@@ -60,3 +61,19 @@ def test_junk_is_left_out(junk):
 @pytest.mark.parametrize("ip", ["10.0.0.2", "fd00::2"])
 def test_address_round_trip(ip):
     assert parse_address(tcp_address(ip, 4001)) == (ip, 4001)
+
+
+PEER = "12D3KooWSMhvd6n1L5uX7oUucWc27nkUZWENHywbSHjVR3XVfk6b"
+
+
+def test_static_peer_is_split():
+    assert parse_peer(f"/ip4/10.0.0.2/tcp/4001/p2p/{PEER}") == (PEER, "/ip4/10.0.0.2/tcp/4001")
+
+
+@pytest.mark.parametrize(
+    "junk",
+    ["", "10.0.0.2:4001", "/ip4/10.0.0.2/tcp/4001", f"/ip4/10.0.0.2/p2p/{PEER}", "/p2p/nobody"],
+)
+def test_static_peer_that_is_none_is_refused_with_the_form(junk):
+    with pytest.raises(BatonError, match="/ip4/ADDRESS/tcp/PORT/p2p/PEER"):
+        parse_peer(junk)

@@ -3,8 +3,6 @@ from ipaddress import ip_interface
 import msgspec
 import pytest
 
-from node.cluster import parse_peer
-from node.errors import BatonError
 from node.interfaces import Interface
 from node.membership.view import ClusterView
 from node.status import render_status
@@ -50,19 +48,3 @@ def test_without_a_master_it_is_null():
 def test_role_of_an_instance_is_one_word(roles, role):
     view = ClusterView(node_record("me", instance_record("i", roles=roles)), 0.0)
     assert document(view)["nodes"][0]["instances"][0]["role"] == role
-
-
-PEER = "12D3KooWSMhvd6n1L5uX7oUucWc27nkUZWENHywbSHjVR3XVfk6b"
-
-
-def test_static_peer_is_split():
-    assert parse_peer(f"/ip4/10.0.0.2/tcp/4001/p2p/{PEER}") == (PEER, "/ip4/10.0.0.2/tcp/4001")
-
-
-@pytest.mark.parametrize(
-    "junk",
-    ["", "10.0.0.2:4001", "/ip4/10.0.0.2/tcp/4001", f"/ip4/10.0.0.2/p2p/{PEER}", "/p2p/nobody"],
-)
-def test_static_peer_that_is_none_is_refused_with_the_form(junk):
-    with pytest.raises(BatonError, match="/ip4/ADDRESS/tcp/PORT/p2p/PEER"):
-        parse_peer(junk)
