@@ -25,11 +25,16 @@ class Reference:
             path, dtype=torch.float32, attn_implementation="eager", **overrides
         ).eval()
 
-    def greedy(self, prompt: list[int], count: int) -> list[int]:
-        """Return the `count` most likely tokens in turn, end tokens included."""
-        tokens, cache = [], None
-        step = prompt
+    def greedy(self, prompt: list[int], count: int, *, rounded: bool = False) -> list[int]:
+        """Return the `count` most likely tokens in turn, end tokens included.
+
+        With `rounded`, the cache of all but the prompt's last token is rounded to bfloat16 first,
+        as one that was sent is: near ties may then fall the other way.
+        """
+        tokens, cache, step = [], None, prompt
         with self._torch.no_grad():
+            if rounded:
+                cache, step = self._rounded_cache(prompt[:-1]), prompt[-1:]
             for _ in range(count):
                 out = self._model(self._torch.tensor([step]), past_key_values=cache, use_cache=True)
                 cache = out.past_key_values
@@ -51,6 +56,13 @@ class Reference:
                 chunk, buffers = encode_chunk(index, start, stop, arrays, codec)
                 chunks.append((chunk, b"".join(buffers)))
         return chunks
+
+    def _rounded_cache(self, tokens: list[int]) -> Any:
+        cache = self._model(self._torch.tensor([tokens]), use_cache=True).past_key_values
+        for layer in cache.layers:
+            layer.keys = layer.keys.to(self._torch.bfloat16).float()
+            layer.values = layer.values.to(self._torch.bfloat16).float()
+        return cache
 
     def _bits(self, array: Any) -> np.ndarray:
         rounded = array.transpose(0, 1).to(self._torch.bfloat16).contiguous()
