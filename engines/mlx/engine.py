@@ -7,6 +7,7 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+import msgspec
 from loguru import logger
 
 from engines.base import ChunkSink, EngineError, LoadProgress, Outbox
@@ -128,10 +129,13 @@ class MlxEngine:
                 "too_long", f"a cache of {request.end} tokens in a context of {self._context}"
             )
         held = self._injections.get(request.request)
+        layout = msgspec.structs.replace(loaded.layout, dtype=request.dtype)
         if held is None or held.end != request.end:
             self._injections[request.request] = Injection(
-                loaded.layout, loaded.layers, request.end, loaded.dtype
+                layout, loaded.layers, request.end, loaded.dtype
             )
+        elif held.wire_dtype != request.dtype:
+            held.expect(layout)
 
     def inject(self, request: Inject, payload: memoryview) -> None:
         """Put one chunk in its place; says `InjectRejected` of one that cannot be used."""

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Final
 import mlx.core as mx
 import numpy as np
 
+from engines.base import EngineError
 from engines.mlx.caches import PromptCache, allocate, as_caches, numpy_view
-from protocols.cache import AttentionLayer, CacheLayout
+from protocols.cache import AttentionLayer, CacheLayout, DType
 from protocols.errors import ProtocolError
 from protocols.kv_prefill.codec import decode
 from protocols.kv_prefill.coverage import Coverage
-from protocols.kv_prefill.messages import Chunk
+from protocols.kv_prefill.messages import CHECKSUM_SIZE, Chunk
+from protocols.kv_prefill.ranges import Ranges
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -30,20 +32,43 @@ class Injection:
     in its final place as it arrives, so that nothing is left to do after the last one.
 
     Args:
-        layout: of the chunks.
+        layout: of the chunks, with the sender's dtype.
         layers: `layout.layers`, which all are attention.
         end: tokens to make room for.
         dtype: what the model computes in: float32, or the layout's own.
+
+    Raises:
+        EngineError: the layout's dtype cannot be converted to the model's.
     """
 
     def __init__(
         self, layout: CacheLayout, layers: Sequence[AttentionLayer], end: int, dtype: mx.Dtype
     ) -> None:
         self.end = end
+        self.wire_dtype = layout.dtype
         self._layout = layout
         self._coverage = Coverage(layout, 0, end)
+        self._dtype = dtype
+        self._write = _writer(layout.dtype, dtype)
         self._room = allocate(layers, end + _ROOM_AFTER, dtype)
-        self._write = _writer(layout, dtype)
+
+    def expect(self, layout: CacheLayout) -> None:
+        """Take chunks of another dtype from now on; what has been injected stays.
+
+        Raises:
+            EngineError: the dtype cannot be converted to the model's.
+        """
+        self._write = _writer(layout.dtype, self._dtype)
+        coverage = Coverage(layout, 0, self.end)
+        for layer in range(len(layout.layers)):
+            held = Ranges()
+            held.add(0, self.end)
+            for low, high in self._coverage.missing(layer):
+                held.remove(low, high)
+            for low, high in held.before(self.end):
+                size = layout.nbytes(layer, high - low)
+                coverage.add(Chunk(layer, low, high, "raw", size, size, bytes(CHECKSUM_SIZE)))
+        self._coverage, self._layout, self.wire_dtype = coverage, layout, layout.dtype
 
     def add(self, chunk: Chunk, payload: memoryview) -> None:
         """Take one chunk in.
@@ -70,13 +95,15 @@ class Injection:
         return as_caches(self._room, usable), usable
 
 
-def _writer(layout: CacheLayout, dtype: mx.Dtype) -> Callable[[np.ndarray, np.ndarray], None]:
-    """Return what copies elements of the layout's dtype to places of the model's."""
-    if dtype == mx.float32 and layout.dtype == "bfloat16":
+def _writer(wire: DType, dtype: mx.Dtype) -> Callable[[np.ndarray, np.ndarray], None]:
+    """Return what copies elements of the sender's dtype to places of the model's."""
+    if dtype == mx.float32 and wire == "bfloat16":
         return _widen_bfloat16
-    if dtype == mx.float32:
+    if dtype == mx.float32 and wire in ("float16", "float32"):
         return _convert
-    return _copy_bits
+    if str(dtype) == f"mlx.core.{wire}":
+        return _copy_bits
+    raise EngineError("unsupported", f"a cache in {wire} for a model that computes in {dtype}")
 
 
 def _widen_bfloat16(source: np.ndarray, target: np.ndarray) -> None:

@@ -101,3 +101,16 @@ def test_a_chunk_from_outside_is_refused_and_harms_nothing(layer: int, start: in
     with pytest.raises(ProtocolError):
         injection.add(chunk, memoryview(payload))
     assert injection.take(8)[1] == 0
+
+
+def test_the_rest_may_come_in_another_dtype():
+    injection = Injection(layout_of("bfloat16"), LAYERS, 8, mx.float32)
+    for layer in range(2):
+        chunk, payload = chunk_for(layout_of("bfloat16"), layer, 0, 5)
+        injection.add(chunk, memoryview(payload))
+    injection.expect(layout_of("float32"))
+    assert injection.take(8)[1] == 5
+    for layer in range(2):
+        chunk, payload = chunk_for(layout_of("float32"), layer, 5, 8)
+        injection.add(chunk, memoryview(payload))
+    assert injection.take(8)[1] == 8
