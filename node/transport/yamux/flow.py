@@ -10,11 +10,12 @@ __all__ = ["StreamState"]
 class StreamState:
     """State of one stream, as this side sees it.
 
-    Received bytes go to the target, if a reader has attached one, and else to the buffer. At any
-    time `receive_window`, the unread bytes and the bytes read but not yet credited make up the size
-    of the window, which starts at 256 KiB and doubles, up to a limit, whenever the reader has
-    emptied the buffer by the time that half of the window is to be credited: a reader that keeps up
-    gets a window that does not hold the sender back, and one that does not cannot pile up more.
+    Received bytes go to the target until it is full, if a reader has attached one, and else to the
+    buffer; so the buffer has bytes only while there is no target or it is full. At any time
+    `receive_window`, the unread bytes and the bytes read but not yet credited make up the size of
+    the window, which starts at 256 KiB and doubles, up to a limit, whenever the reader has emptied
+    the buffer by the time that half of the window is to be credited: a reader that keeps up gets a
+    window that does not hold the sender back, and one that does not cannot pile up more.
 
     Args:
         stream_id: number of the stream.
@@ -105,7 +106,7 @@ class StreamState:
     def direct(self, length: int) -> memoryview | None:
         """Return where the next `length` bytes may be put without passing through the buffer."""
         target = self._target
-        if target is None or self._buffer or len(target) - self._filled < length:
+        if target is None or len(target) - self._filled < length:
             return None
         return target[self._filled : self._filled + length]
 
@@ -117,7 +118,7 @@ class StreamState:
     def put(self, data: memoryview) -> int:
         """Receive bytes; return the credit to announce, 0 if none is due."""
         credit = 0
-        if self._target is not None and not self._buffer:
+        if self._target is not None:
             n = min(len(data), len(self._target) - self._filled)
             self._target[self._filled : self._filled + n] = data[:n]
             data = data[n:]
