@@ -198,7 +198,7 @@ class Pair(RuleBasedStateMachine):
     def attach_everywhere(self):
         for side in self.sides:
             for end in side.ends.values():
-                end.target = bytearray(70_000)
+                end.target = bytearray(200_000)
                 side.session.attach(end.state, memoryview(end.target))
 
     def move_more_than_a_window(self):
