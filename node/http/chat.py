@@ -93,7 +93,7 @@ class ChatEndpoint:
             return INTERNAL_ERROR
         except RequestFailed as error:
             return from_failure(error.failure)
-        except Exception:  # noqa: BLE001 (the boundary: it is logged, and answered with 500)
+        except Exception:
             logger.exception("Request {} to {} failed unexpectedly", request.id, request.model)
             return None if finished else INTERNAL_ERROR
 

@@ -114,7 +114,7 @@ class _Connections:
                 ConnectionState({}),
                 stream,  # pyright: ignore[reportArgumentType]
             ).run()
-        except Exception:  # noqa: BLE001 (the boundary of a connection)
+        except Exception:
             logger.exception("An HTTP connection failed unexpectedly and was closed")
         finally:
             self._open.discard(stream)

@@ -208,6 +208,7 @@ class Instance:
                     self._on_loading(message.stage, message.fraction)
                 case LoadFailed():
                     logger.error("{} cannot load {}: {}", self.id, spec.model, message.reason)
+                    self._on_loading("failed", 1.0)
                     self._enter("failed", message.reason)
                     return False
                 case Loaded():

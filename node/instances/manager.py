@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
+from typing import Final
 
 import trio
 
@@ -14,6 +15,9 @@ from protocols.engine import EngineName
 from protocols.gossip import InstanceRecord, Role
 
 __all__ = ["InstanceManager"]
+
+TELL_LOAD_S: Final = 0.25
+"""How old the load may be that the cluster knows of."""
 
 
 class InstanceManager:
@@ -85,3 +89,13 @@ class InstanceManager:
         async with trio.open_nursery() as nursery:
             for instance in self._instances:
                 nursery.start_soon(instance.run)
+            nursery.start_soon(self._tell_load)
+
+    async def _tell_load(self) -> None:
+        """Say when load or measured rates have changed, but not for every request."""
+        told = self.records()
+        while True:
+            await trio.sleep(TELL_LOAD_S)
+            if (records := self.records()) != told:
+                told = records
+                self._on_change()

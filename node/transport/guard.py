@@ -23,7 +23,7 @@ def guarded(handler: StreamHandlerFn) -> StreamHandlerFn:
     async def guard(stream: INetStream) -> None:
         try:
             await handler(stream)
-        except Exception:  # noqa: BLE001 - whatever a handler raises is its own stream's end only
+        except Exception:
             logger.exception(
                 "the handler of {} from {} failed; its stream is reset",
                 stream.get_protocol(),

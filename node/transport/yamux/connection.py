@@ -322,5 +322,5 @@ class YamuxConnection(IMuxedConn):
         if self.on_close is not None:
             try:
                 await self.on_close()
-            except Exception:  # noqa: BLE001 - a listener's mistake must not end the host
+            except Exception:
                 logger.exception("after the end of the connection to {}", self.peer_id)
