@@ -9,6 +9,7 @@ first half of each head's memory in a block is keys and the second values, in th
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
@@ -23,23 +24,62 @@ __all__ = ["CacheReader", "PackedReader", "Reading", "StandardReader", "as_bits"
 
 Array = npt.NDArray[np.generic]
 
+_copier = ThreadPoolExecutor(1, thread_name_prefix="page-copier")
 
-class Reading(NamedTuple):
-    """Arrays that are, or soon will be, filled with a layer's cache."""
+
+class Reading(Protocol):
+    """A layer's cache on its way out of the pages."""
+
+    @property
+    def arrays(self) -> tuple[Array, Array]:
+        """Keys and values, `[tokens, kv_heads, dim]`, C-contiguous; filled once `ready`."""
+        ...
+
+    def ready(self) -> bool:
+        """Return whether the arrays are filled."""
+        ...
+
+    def wait(self) -> None:
+        """Block until the arrays are filled."""
+        ...
+
+
+class DeviceReading(NamedTuple):
+    """Arrays in pinned memory that the device copies to, or plain ones that are filled already."""
 
     arrays: tuple[Array, Array]
-    """Keys and values, `[tokens, kv_heads, dim]`, C-contiguous."""
+    """See `Reading.arrays`."""
     copied: torch.cuda.Event | None = None
     """Comes to pass once the arrays are filled; None when they are already."""
 
     def ready(self) -> bool:
-        """Return whether the arrays are filled."""
+        """See `Reading.ready`."""
         return self.copied is None or self.copied.query()
 
     def wait(self) -> None:
-        """Block until the arrays are filled."""
+        """See `Reading.wait`."""
         if self.copied is not None:
             self.copied.synchronize()
+
+
+class ThreadReading:
+    """Arrays that another thread fills."""
+
+    def __init__(self, job: Future[tuple[Array, Array]]) -> None:
+        self._job = job
+
+    @property
+    def arrays(self) -> tuple[Array, Array]:
+        """See `Reading.arrays`."""
+        return self._job.result()
+
+    def ready(self) -> bool:
+        """See `Reading.ready`."""
+        return self._job.done()
+
+    def wait(self) -> None:
+        """See `Reading.wait`."""
+        self._job.result()
 
 
 class CacheReader(Protocol):
@@ -80,15 +120,18 @@ class StandardReader:
         parts = tokens[..., : self._k_dim], tokens[..., self._k_dim :]
         if not tokens.is_cuda:
             keys, values = (as_bits(part.contiguous()) for part in parts)
-            return Reading((keys, values))
+            return DeviceReading((keys, values))
         keys, values = (as_bits(_to_pinned(part.contiguous())) for part in parts)
         copied = torch.cuda.Event()
         copied.record()
-        return Reading((keys, values), copied)
+        return DeviceReading((keys, values), copied)
 
 
 class PackedReader:
-    """Reads the CPU backend's pages.
+    """Reads the CPU backend's pages, in a thread of its own.
+
+    vLLM's threads wait for one another at every layer; a copy that runs in their gaps costs the
+    step less than one that it waits for. A page does not change until the next step.
 
     Args:
         pages: `[pages, kv_heads, page_size, 2 * dim]`, contiguous.
@@ -113,8 +156,11 @@ class PackedReader:
         last = -(-end // self._page_size)
         ids = _page_ids(blocks, first, last, self._pages_per_block)
         wanted = slice(start - first * self._page_size, end - first * self._page_size)
+        return ThreadReading(_copier.submit(self._copy, ids, wanted))
+
+    def _copy(self, ids: Sequence[int], wanted: slice) -> tuple[Array, Array]:
         keys, values = (half.read(ids)[wanted] for half in self._halves)
-        return Reading((keys, values))
+        return keys, values
 
 
 class _Half(Protocol):
