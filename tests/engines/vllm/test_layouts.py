@@ -75,6 +75,7 @@ def test_packed_pages(
 ) -> None:
     content = some_content()
     reading = PackedReader(packed_pages(content, orders), SIZE, orders).read(*where)
+    reading.wait()
     assert reading.ready()
     for found, exact in zip(reading.arrays, expected(content, *where), strict=True):
         assert found.flags.c_contiguous
