@@ -10,7 +10,7 @@ import pytest
 
 from engines.vllm.handoff import MAX_TOKENS, Handoff, OpenLayer, Registry, handoffs
 from engines.vllm.jobs import PrefillJob
-from engines.vllm.layouts import Reading
+from engines.vllm.layouts import DeviceReading
 from engines.vllm.schedule import BlockTables, Scheduled
 from protocols.engine import Prefill, PrefillFinished, PrefillStarted
 from protocols.kv_prefill.messages import pack_tokens
@@ -136,10 +136,10 @@ class CountingReader:
 
     delay: bool = False
 
-    def read(self, blocks: Sequence[int], start: int, end: int) -> Reading:
+    def read(self, blocks: Sequence[int], start: int, end: int) -> DeviceReading:
         keys = np.array([[[blocks[token // 4], token]] for token in range(start, end)])
         event = SimpleNamespace(query=lambda: False, synchronize=lambda: None)
-        return Reading((keys, keys), event if self.delay else None)  # pyright: ignore[reportArgumentType]
+        return DeviceReading((keys, keys), event if self.delay else None)  # pyright: ignore[reportArgumentType]
 
 
 @dataclass
