@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
@@ -17,10 +18,18 @@ pytestmark = [pytest.mark.e2e, pytest.mark.engine]
 Pair = tuple[LocalNode, LocalNode]
 
 PROMPTS = [
-    (1, "In one sentence, where was the lighthouse built?"),
-    (3, "In one sentence, what did the lamp burn?"),
-    (7, "In one sentence, who was Ines Calloway?"),
+    (1, "Answer the following question about the notebook above. What did the lamp burn?"),
+    (3, "What is the name of the lighthouse?"),
+    (3, "List the three kinds of trouble at the station."),
+    (6, "What is the name of the lighthouse?"),
 ]
+"""Paragraphs, and a question whose answer does not hang on a near tie.
+
+vLLM computes in bfloat16 here and MLX in float32. Where the two most likely tokens are closer than
+that difference, the two ways may go apart, as two machines with different kernels may. In float32
+the answers to these are ahead by 0.18 to 0.51 logits at every token, and a prefill in bfloat16
+changes the closest call of each by 0.1 at most (both by transformers).
+"""
 
 
 @pytest.mark.parametrize(("paragraphs", "ask"), PROMPTS)
@@ -120,11 +129,9 @@ def test_a_client_that_leaves_frees_the_engines(pair: Pair, way: str, phase: str
 
 
 def test_several_at_once(pair: Pair):
-    import concurrent.futures
-
     prompts = [question(1, f"Number {index}: what is a lighthouse?") for index in range(4)]
     alone = [chat(pair[1], prompt, prefill="remote")[0] for prompt in prompts]
-    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+    with ThreadPoolExecutor(4) as pool:
         jobs = [
             pool.submit(chat, pair[index % 2], prompt, prefill="remote")
             for index, prompt in enumerate(prompts)

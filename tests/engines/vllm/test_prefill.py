@@ -10,6 +10,7 @@ import pytest
 from engines.vllm.handoff import OpenLayer
 from engines.vllm.layouts import PackedReader
 from engines.vllm.packing import PackedOrder
+from engines.vllm.start import CPU_STEP_TOKENS
 from protocols.chat import Sampling
 from protocols.engine import Failed, Generate, Prefill, PrefillFinished, PrefillStarted
 from protocols.kv_prefill.messages import pack_tokens
@@ -131,7 +132,7 @@ def test_cache_is_what_transformers_computes(
 def test_long_prompt_is_handed_out_while_it_is_being_computed(running: Running) -> None:
     name = submit(running, running.prompt(1200, 1), reuse=False)
     running.engine.step()
-    assert {chunk.end for chunk in running.sink.chunks[name]} == {512}
+    assert {chunk.end for chunk in running.sink.chunks[name]} == {CPU_STEP_TOKENS}
     assert not running.outbox.of(PrefillFinished, name)
     drive(running.engine)
     assert [chunk.layer for chunk in running.sink.chunks[name][:30]] == list(range(30))
