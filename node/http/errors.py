@@ -14,6 +14,7 @@ from protocols.chat import ChatFailed, ErrorType
 
 __all__ = [
     "INTERNAL_ERROR",
+    "RETRY_AFTER_S",
     "ApiError",
     "error_body",
     "error_response",
@@ -22,6 +23,9 @@ __all__ = [
     "on_http_exception",
     "on_unexpected",
 ]
+
+RETRY_AFTER_S: Final = 5
+"""What a client is told to wait for an engine that is loading or restarting."""
 
 _TYPES: Final[dict[ErrorType, str]] = {
     "invalid_request_error": "invalid_request_error",
@@ -89,7 +93,9 @@ def error_body(error: ApiError) -> bytes:
 
 
 def error_response(error: ApiError, headers: dict[str, str] | None = None) -> Response:
-    """Return the response that carries an error object."""
+    """Return the response that carries an error object; of a 503, with the time to try again."""
+    if error.status == HTTPStatus.SERVICE_UNAVAILABLE:
+        headers = {"Retry-After": str(RETRY_AFTER_S), **(headers or {})}
     return Response(
         error_body(error), status_code=error.status, headers=headers, media_type="application/json"
     )

@@ -120,6 +120,7 @@ async def test_kinds_of_failure(
     backend.script = events(ChatStarted(5), ChatFailed(status, kind, "So it is."))
     response = await client.post(CHAT, json=chat_body())
     assert (response.status_code, response.json()["error"]["type"]) == (status, type_)
+    assert ("retry-after" in response.headers) == (status == 503)
 
 
 async def test_failure_in_a_stream_is_its_last_event(
