@@ -59,19 +59,43 @@ class _Turn(msgspec.Struct):
     content: str
 
 
+class _Options(msgspec.Struct, omit_defaults=True):
+    """What every request of a conversation says beside its messages."""
+
+    temperature: float | None = None
+    max_tokens: int | None = None
+
+
 @click.command()
 @click.argument("model")
 @api_option
 @click.option("--system", metavar="TEXT", help="Begin with this system message.")
 @click.option("--once", metavar="PROMPT", help="Ask this, print the answer, and end.")
-def chat(model: str, api: str, system: str | None, once: str | None) -> None:
+@click.option(
+    "--temperature",
+    type=click.FloatRange(0, 2),
+    metavar="T",
+    help="0 for the most likely answer, 1 by default, 2 for the wildest.",
+)
+@click.option(
+    "--max-tokens", type=click.IntRange(min=1), metavar="N", help="End an answer after so many."
+)
+def chat(
+    model: str,
+    api: str,
+    system: str | None,
+    once: str | None,
+    temperature: float | None,
+    max_tokens: int | None,
+) -> None:
     """Talk to MODEL.
 
     Ctrl-C cancels an answer, Ctrl-D ends the conversation. A prompt that is piped in is answered
     once.
     """
     with connect(api) as client:
-        conversation = _Conversation(client, model, system)
+        options = _Options(temperature=temperature, max_tokens=max_tokens)
+        conversation = _Conversation(client, model, system, options)
         if once is not None:
             conversation.ask(once)
         elif not sys.stdin.isatty():
@@ -106,8 +130,11 @@ def _converse(conversation: _Conversation) -> None:
 class _Conversation:
     """What has been said, and the connection that it is said over."""
 
-    def __init__(self, client: httpx.Client, model: str, system: str | None) -> None:
+    def __init__(
+        self, client: httpx.Client, model: str, system: str | None, options: _Options
+    ) -> None:
         self._client = client
+        self._options = options
         self._model = model
         self._turns = [_Turn("system", system)] if system else []
         self._notes = Console(stderr=True, highlight=False)
@@ -144,7 +171,8 @@ class _Conversation:
             self._notes.print(Text(_describe(report), style="dim"), soft_wrap=True)
 
     def _post(self, turns: list[_Turn]) -> AbstractContextManager[httpx.Response]:
-        body = {"model": self._model, "messages": turns, "stream": True}
+        options: dict[str, object] = msgspec.to_builtins(self._options)
+        body = {"model": self._model, "messages": turns, "stream": True, **options}
         return self._client.stream(
             "POST",
             "/v1/chat/completions",

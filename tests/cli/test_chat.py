@@ -25,6 +25,22 @@ def test_once(baton: Baton, api: str, backend: FakeBackend) -> None:
     assert backend.requests[0].messages == (Message("system", "Be brief"), Message("user", "Hi"))
 
 
+def test_sampling_options(baton: Baton, api: str, backend: FakeBackend) -> None:
+    options = ("--temperature", "0", "--max-tokens", "7")
+    assert baton("chat", MODEL, "--api", api, *options, "--once", "Hi").exit_code == 0
+    assert baton("chat", MODEL, "--api", api, "--once", "Hi").exit_code == 0
+    told, untold = (request.sampling for request in backend.requests)
+    assert (told.temperature, told.max_tokens) == (0, 7)
+    assert (untold.temperature, untold.max_tokens) == (1, None)
+
+
+@pytest.mark.parametrize("option", [("--temperature", "3"), ("--max-tokens", "0")])
+def test_sampling_options_out_of_range(baton: Baton, option: tuple[str, str]) -> None:
+    result = baton("chat", MODEL, *option, "--once", "Hi")
+    assert result.exit_code == 2
+    assert "range" in result.stderr
+
+
 def test_piped_prompt_is_answered_once(baton: Baton, api: str, backend: FakeBackend) -> None:
     result = baton("chat", MODEL, "--api", api, input="two\nlines\n")
     assert result.stdout == "Hé 🙂!\n"

@@ -113,7 +113,9 @@ def test_answer_without_a_limit_ends_with_the_context(running: Running) -> None:
     answer = generate(running.engine, running.outbox, name, prompt, Sampling(temperature=0.0))
     assert answer.finished.completion_tokens <= 3
     progress = running.outbox.of(Progress, name)
-    assert [each.done for each in progress] == list(range(CPU_STEP_TOKENS, len(prompt), CPU_STEP_TOKENS))
+    assert [each.done for each in progress] == list(
+        range(CPU_STEP_TOKENS, len(prompt), CPU_STEP_TOKENS)
+    )
     assert {each.total for each in progress} == {len(prompt)}
 
 
