@@ -31,7 +31,7 @@ def test_sampling_options(baton: Baton, api: str, backend: FakeBackend) -> None:
     assert baton("chat", MODEL, "--api", api, "--once", "Hi").exit_code == 0
     told, untold = (request.sampling for request in backend.requests)
     assert (told.temperature, told.max_tokens) == (0, 7)
-    assert (untold.temperature, untold.max_tokens) == (1, None)
+    assert (untold.temperature, untold.max_tokens) == (1, 0)
 
 
 @pytest.mark.parametrize("option", [("--temperature", "3"), ("--max-tokens", "0")])

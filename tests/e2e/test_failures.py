@@ -7,7 +7,6 @@ import signal
 from collections.abc import Iterator
 from typing import Any
 
-import httpx
 import msgspec
 import pytest
 
@@ -31,7 +30,7 @@ Pair = tuple[LocalNode, LocalNode]
 
 ASK = "What is the name of the lighthouse?"
 ANSWER = "The lighthouse is called Sker Point."
-"""To six paragraphs and the question; by transformers in float32, ahead by 0.5 logits throughout."""
+"""After six paragraphs; ahead by 0.5 logits at every token (transformers in float32)."""
 TWO_STEPS = question(6, ASK)
 """Of about 1,500 tokens: the engine's first step ends well before the prompt does."""
 
