@@ -16,7 +16,7 @@ from bench.client import BenchError
 from bench.handoff import Handoff, measure_handoff
 from bench.nodes import NodeFailed, start_pair
 
-__all__ = ["demo"]
+__all__ = ["demo", "show"]
 
 MODEL = "SmolLM2-135M-Instruct"
 
@@ -48,11 +48,12 @@ def demo(as_json: bool, rounds: int) -> None:
     if as_json:
         click.echo(msgspec.json.encode(result).decode())
     else:
-        _show(Console(), result)
+        show(Console(), result)
     sys.exit(0 if result.answers_equal else 1)
 
 
-def _show(console: Console, result: Handoff) -> None:
+def show(console: Console, result: Handoff) -> None:
+    """Print a result: the answer, and a table."""
     local, remote = result.local, result.remote
     console.print(Panel(result.answer.strip(), title=f"{result.model} answers", expand=False))
     table = Table(title=f"{result.prompt_tokens} prompt tokens, greedy")
