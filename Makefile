@@ -39,6 +39,7 @@ lint: $(READY_DEV)
 	$(BIN)/basedpyright --warnings
 
 bench: $(READY)
+	$(BIN)/python -m bench.transport
 	$(BIN)/baton bench prefill
 
 clean:

@@ -48,7 +48,8 @@ class Handoff(msgspec.Struct):
     remote: Remote
     speedup: float
     overhead: float
-    """Time to first token with remote prefill, over what the prefill engine alone needs."""
+    """Time to first token with remote prefill, over what the prefill engine alone needs: the median
+    of the rounds' ratios, since both halves of a round meet the same load on this machine."""
     rounds: int
 
 
@@ -58,7 +59,7 @@ def measure_handoff(
     model: str,
     prompt: str,
     *,
-    rounds: int = 3,
+    rounds: int = 5,
     tell: Callable[[str], None] = lambda _: None,
 ) -> Handoff:
     """Measure both ways to read `prompt`, greedy.
@@ -107,6 +108,8 @@ def measure_handoff(
             ratio=first.raw_bytes / max(first.bytes, 1),
         ),
         speedup=local.ttft_s / ttft,
-        overhead=ttft / engine,
+        overhead=median(
+            answer.ttft_s / seconds for answer, seconds in zip(remote, alone, strict=True)
+        ),
         rounds=rounds,
     )

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import secrets
 import sys
-from importlib import resources
 
 import click
 import msgspec
@@ -12,39 +10,25 @@ from rich.console import Console
 from rich.panel import Panel
 from rich.table import Table
 
-from bench.client import BenchError
 from bench.handoff import Handoff, measure_handoff
-from bench.nodes import NodeFailed, start_pair
+from cli.local_pair import SMALL_MODEL, demo_prompt, local_pair
 
 __all__ = ["demo", "show"]
-
-MODEL = "SmolLM2-135M-Instruct"
 
 
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON document.")
-@click.option("--rounds", default=3, show_default=True, type=click.IntRange(1, 20))
+@click.option("--rounds", default=5, show_default=True, type=click.IntRange(1, 20))
 def demo(as_json: bool, rounds: int) -> None:
     """Show on this machine what a second machine is good for.
 
     Starts a prefill node (vLLM) and a decode node (MLX) on the loopback interface, lets them find
     each other, and has them read a long prompt: first vLLM for MLX, then MLX by itself.
     """
-    console = Console(stderr=True)
-    prompt = (resources.files("cli") / "demo_prompt.txt").read_text(encoding="utf-8")
-    try:
-        with console.status("starting") as status:
-
-            def tell(text: str) -> None:
-                status.update(text)
-                if not console.is_terminal:
-                    console.print(text, highlight=False)
-
-            with start_pair(MODEL, f"demo-{secrets.token_hex(3)}", tell) as (prefill, decode):
-                result = measure_handoff(prefill, decode, MODEL, prompt, rounds=rounds, tell=tell)
-    except (NodeFailed, BenchError) as error:
-        console.print(f"[red]The demo failed:[/] {error}", highlight=False)
-        sys.exit(1)
+    with local_pair(SMALL_MODEL, "demo") as (prefill, decode, tell):
+        result = measure_handoff(
+            prefill, decode, SMALL_MODEL, demo_prompt(), rounds=rounds, tell=tell
+        )
     if as_json:
         click.echo(msgspec.json.encode(result).decode())
     else:

@@ -11,6 +11,7 @@ import click
 __all__ = ["main"]
 
 _COMMANDS: Final = {
+    "bench": "cli.bench:bench",
     "chat": "cli.chat:chat",
     "demo": "cli.demo:demo",
     "doctor": "cli.doctor:doctor",

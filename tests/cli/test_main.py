@@ -17,7 +17,7 @@ from tests.support.command import Baton
 def test_help_names_every_command(baton: Baton) -> None:
     result = baton("--help")
     assert result.exit_code == 0
-    for command in ("chat", "demo", "doctor", "models", "status", "up"):
+    for command in ("bench", "chat", "demo", "doctor", "models", "status", "up"):
         assert f"\n  {command} " in result.stdout
         assert baton(command, "--help").exit_code == 0
 
