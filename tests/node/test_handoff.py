@@ -9,7 +9,7 @@ import psutil
 import pytest
 import trio
 
-from protocols.chat import ChatDelta, ChatStarted
+from protocols.chat import ChatDelta, ChatProgress, ChatStarted
 from protocols.gossip import Role
 from tests.support import toy_engine
 from tests.support.toy_nodes import MODEL, toy_node, toy_nodes, until
@@ -111,15 +111,7 @@ async def test_many_at_once_each_get_their_own(tmp_path: Path):
 async def test_the_prefill_engine_dies_half_way(tmp_path: Path):
     async with toy_nodes(tmp_path, SLOW_PREFILL, DECODE) as (prefill, decode):
         before = prefill.instance.epoch
-
-        async def kill_when_busy() -> None:
-            await until(lambda: prefill.load == 1)
-            await trio.sleep(0.2)
-            os.kill(pid_of_slowest(), signal.SIGKILL)
-
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(kill_when_busy)
-            answer = await decode.ask(PROMPT, prefill="remote")
+        answer = await decode.ask(PROMPT, prefill="remote", on_progress=KillOnce())
         assert answer.text == expected(PROMPT)
         assert answer.finished is not None
         report = answer.finished.report
@@ -131,6 +123,18 @@ async def test_the_prefill_engine_dies_half_way(tmp_path: Path):
         again = await decode.ask(PROMPT, prefill="remote")
         assert again.finished is not None
         assert again.finished.report.prefill == "remote"
+
+
+class KillOnce:
+    """Called, it kills the slow engine; called again, it does nothing."""
+
+    def __init__(self) -> None:
+        self._done = False
+
+    def __call__(self) -> None:
+        if not self._done:
+            os.kill(pid_of_slowest(), signal.SIGKILL)
+        self._done = True
 
 
 def pid_of_slowest() -> int:
@@ -157,14 +161,7 @@ async def test_the_prefill_node_leaves_half_way(tmp_path: Path):
                 )
             )
             await until(lambda: len(decode.cluster.links) == 1)
-
-            async def leave_when_busy() -> None:
-                await until(lambda: decode.load == 1)
-                await trio.sleep(0.3)
-                leave.set()
-
-            nursery.start_soon(leave_when_busy)
-            answer = await decode.ask(PROMPT, prefill="remote")
+            answer = await decode.ask(PROMPT, prefill="remote", on_progress=leave.set)
         assert answer.text == expected(PROMPT)
         assert answer.finished is not None
         assert answer.finished.report.prefill == "local"
@@ -183,15 +180,7 @@ async def test_the_next_engine_takes_over_where_the_first_died(tmp_path: Path):
                 each.prefill_tokens_per_s == 1e6 for _, each in decode.cluster.view.instances()
             )
         )
-
-        async def kill_when_busy() -> None:
-            await until(lambda: slow.load == 1)
-            await trio.sleep(0.2)
-            os.kill(pid_of_slowest(), signal.SIGKILL)
-
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(kill_when_busy)
-            answer = await decode.ask(PROMPT)
+        answer = await decode.ask(PROMPT, on_progress=KillOnce())
         assert answer.text == expected(PROMPT)
         assert answer.finished is not None
         report = answer.finished.report
@@ -241,7 +230,7 @@ async def test_a_client_that_leaves_frees_every_engine(tmp_path: Path, phase: st
                 async for event in events:
                     if isinstance(event, ChatDelta):
                         break
-                    assert isinstance(event, ChatStarted)
+                    assert isinstance(event, ChatStarted | ChatProgress)
         await until(lambda: prefill.load == decode.load == 0, 5)
         answer = await bare.ask("still there", prefill="local")
         assert answer.text == expected("still there")

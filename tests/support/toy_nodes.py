@@ -20,6 +20,7 @@ from protocols.chat import (
     ChatDelta,
     ChatFailed,
     ChatFinished,
+    ChatProgress,
     ChatRequest,
     Message,
     PrefillPolicy,
@@ -68,13 +69,21 @@ class ToyNode:
         return ChatRequest("r", model, (message,), sampling, prefill)
 
     async def ask(
-        self, prompt: str, *, prefill: PrefillPolicy = "auto", model: str = MODEL
+        self,
+        prompt: str,
+        *,
+        prefill: PrefillPolicy = "auto",
+        model: str = MODEL,
+        on_progress: Callable[[], None] = lambda: None,
     ) -> Answer:
+        """Ask, and call `on_progress` whenever more of the prompt has been read."""
         answer = Answer("", None, None)
         request = self.request(prompt, prefill=prefill, model=model)
         async with self.backend.open_chat(request) as events:
             async for event in events:
-                if isinstance(event, ChatDelta):
+                if isinstance(event, ChatProgress):
+                    on_progress()
+                elif isinstance(event, ChatDelta):
                     answer.text += event.text
                 elif isinstance(event, ChatFinished):
                     answer.finished = event
@@ -131,6 +140,18 @@ async def _nowhere() -> Path:
 
 
 @asynccontextmanager
+async def _readable_failures() -> AsyncIterator[None]:
+    """Raise what a test failed with, not the groups that the nodes' nurseries put around it."""
+    try:
+        yield
+    except BaseExceptionGroup as group:
+        error: BaseException = group
+        while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+            error = error.exceptions[0]
+        raise error from None
+
+
+@asynccontextmanager
 async def toy_nodes(
     directory: Path,
     *nodes: tuple[tuple[Role, ...], tuple[str, ...]],
@@ -145,7 +166,7 @@ async def toy_nodes(
         overlap: see `toy_node`.
         floor: see `toy_node`.
     """
-    async with AsyncExitStack() as stack:
+    async with _readable_failures(), AsyncExitStack() as stack:
         running = [
             await stack.enter_async_context(
                 toy_node(directory / str(index), roles, *engine, overlap=overlap, floor=floor)
