@@ -201,7 +201,7 @@ def test_preempted_prompt_is_handed_out_whole(running: Running, reference: Refer
     running.engine.generate(
         Generate(
             request=answering,
-            tokens=pack_tokens(running.prompt(3 * BLOCK - 2, 7)),
+            tokens=pack_tokens(running.prompt(3 * BLOCK - 1, 7)),
             sampling=Sampling(max_tokens=6, temperature=0.0),
         )
     )
