@@ -1,21 +1,21 @@
 """The engine process: `python -m engines.process ENGINE FD`.
 
 Started by a node with one end of a socketpair as file descriptor FD. The main thread runs the
-engine, a step at a time between messages; one thread reads the socket, one writes it, and a few
-encode chunks. When the node closes its end, or dies, the process ends at once.
+engine, a step at a time between messages; one thread reads the socket, one writes it, and one
+encodes chunks. When the node closes its end, or dies, the process ends at once.
 """
 
 from __future__ import annotations
 
 import importlib
 import os
-import queue
 import secrets
 import signal
 import socket
 import sys
 import threading
-from typing import TYPE_CHECKING, cast
+from collections import deque
+from typing import TYPE_CHECKING, Final, cast
 
 from loguru import logger
 
@@ -50,6 +50,39 @@ if TYPE_CHECKING:
 
 __all__ = ["EngineProcess", "main"]
 
+_MAX_INBOX: Final = 64 << 20
+"""Bytes of payloads that wait for the engine's step to end; more stay with the node."""
+_INBOX_PATIENCE_S: Final = 2.0
+"""For room in the inbox. Then one more frame is read: the step may itself be waiting for an
+`Acknowledge` that comes after it."""
+
+
+class _Inbox:
+    """What the node has said and the engine has not heard."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._frames: deque[Frame[NodeMessage]] = deque()
+        self._size = 0
+
+    def put(self, frame: Frame[NodeMessage]) -> None:
+        """Add a frame, once there is room for its payload or it has waited for long."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._size < _MAX_INBOX, _INBOX_PATIENCE_S)
+            self._frames.append(frame)
+            self._size += len(frame.payload)
+            self._changed.notify_all()
+
+    def take(self, *, block: bool) -> list[Frame[NodeMessage]]:
+        """Remove and return all frames; with `block`, wait for the first."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._frames or not block)
+            frames = list(self._frames)
+            self._frames.clear()
+            self._size = 0
+            self._changed.notify_all()
+        return frames
+
 
 class EngineProcess:
     """Runs one engine on the messages of one channel.
@@ -64,14 +97,14 @@ class EngineProcess:
         self._engine = engine
         self._channel = channel
         self._sink = sink
-        self._inbox: queue.SimpleQueue[Frame[NodeMessage]] = queue.SimpleQueue()
+        self._inbox = _Inbox()
 
     def run(self) -> int:
         """Work until the node says `Shutdown`; return the exit status."""
         threading.Thread(target=self._read, name="channel-reader", daemon=True).start()
         busy = False
         while True:
-            for frame in self._take(block=not busy):
+            for frame in self._inbox.take(block=not busy):
                 if isinstance(frame.message, Shutdown):
                     self._engine.unload()
                     self._sink.close()
@@ -81,14 +114,6 @@ class EngineProcess:
                     self._channel.close()
                     return 1
             busy = self._engine.step()
-
-    def _take(self, *, block: bool) -> list[Frame[NodeMessage]]:
-        frames = [self._inbox.get()] if block else []
-        try:
-            while True:
-                frames.append(self._inbox.get_nowait())
-        except queue.Empty:
-            return frames
 
     def _read(self) -> None:
         """Feed the inbox; act at once on what must not wait for the engine's step."""

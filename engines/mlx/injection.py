@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 import mlx.core as mx
-import numpy as np
 
-from engines.base import EngineError
 from engines.mlx.caches import PromptCache, allocate, as_caches, numpy_view
-from protocols.cache import AttentionLayer, CacheLayout, DType
+from engines.mlx.conversion import writer
+from protocols.cache import AttentionLayer, CacheLayout
 from protocols.errors import ProtocolError
 from protocols.kv_prefill.codec import decode
 from protocols.kv_prefill.coverage import Coverage
@@ -17,7 +16,7 @@ from protocols.kv_prefill.messages import CHECKSUM_SIZE, Chunk
 from protocols.kv_prefill.ranges import Ranges
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
 __all__ = ["Injection"]
 
@@ -35,7 +34,7 @@ class Injection:
         layout: of the chunks, with the sender's dtype.
         layers: `layout.layers`, which all are attention.
         end: tokens to make room for.
-        dtype: what the model computes in: float32, or the layout's own.
+        dtype: what the model computes in.
 
     Raises:
         EngineError: the layout's dtype cannot be converted to the model's.
@@ -49,7 +48,7 @@ class Injection:
         self._layout = layout
         self._coverage = Coverage(layout, 0, end)
         self._dtype = dtype
-        self._write = _writer(layout.dtype, dtype)
+        self._write = writer(layout.dtype, dtype)
         self._room = allocate(layers, end + _ROOM_AFTER, dtype)
 
     def expect(self, layout: CacheLayout) -> None:
@@ -58,7 +57,7 @@ class Injection:
         Raises:
             EngineError: the dtype cannot be converted to the model's.
         """
-        self._write = _writer(layout.dtype, self._dtype)
+        self._write = writer(layout.dtype, self._dtype)
         coverage = Coverage(layout, 0, self.end)
         for layer in range(len(layout.layers)):
             held = Ranges()
@@ -93,27 +92,3 @@ class Injection:
         """
         usable = min(self._coverage.usable_end, limit)
         return as_caches(self._room, usable), usable
-
-
-def _writer(wire: DType, dtype: mx.Dtype) -> Callable[[np.ndarray, np.ndarray], None]:
-    """Return what copies elements of the sender's dtype to places of the model's."""
-    if dtype == mx.float32 and wire == "bfloat16":
-        return _widen_bfloat16
-    if dtype == mx.float32 and wire in ("float16", "float32"):
-        return _convert
-    if str(dtype) == f"mlx.core.{wire}":
-        return _copy_bits
-    raise EngineError("unsupported", f"a cache in {wire} for a model that computes in {dtype}")
-
-
-def _widen_bfloat16(source: np.ndarray, target: np.ndarray) -> None:
-    # A bfloat16 is the upper half of a float32.
-    np.left_shift(source, 16, out=target.view(np.uint32), dtype=np.uint32)
-
-
-def _convert(source: np.ndarray, target: np.ndarray) -> None:
-    np.copyto(target, source)
-
-
-def _copy_bits(source: np.ndarray, target: np.ndarray) -> None:
-    np.copyto(target, source.view(np.uint16))

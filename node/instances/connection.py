@@ -42,7 +42,8 @@ class RequestHandle:
     """One request's messages to and from the engine.
 
     An async context manager: leaving it before the engine's terminal message has come cancels the
-    request and waits, shielded and with a deadline, until the engine says that it is gone.
+    request and waits, shielded and with a deadline, until the engine says that it is gone. So it
+    does after a failure, which may have crossed a message of ours that began the request anew.
     """
 
     def __init__(self, connection: EngineConnection, request: str) -> None:
@@ -51,6 +52,7 @@ class RequestHandle:
         self._frames: deque[Frame[EngineMessage]] = deque()
         self._arrived = trio.Event()
         self._terminated = False
+        self._failed = False
         self._sent_anything = False
 
     async def send(self, message: NodeMessage, payload: memoryview | None = None) -> None:
@@ -84,7 +86,8 @@ class RequestHandle:
         traceback: TracebackType | None,
     ) -> None:
         try:
-            if self._sent_anything and not self._terminated and self._connection.alive:
+            unfinished = self._failed or not self._terminated
+            if self._sent_anything and unfinished and self._connection.alive:
                 with trio.move_on_after(CANCEL_TIMEOUT_S, shield=True) as scope:
                     await self._cancel()
                 if scope.cancelled_caught:
@@ -99,15 +102,15 @@ class RequestHandle:
     async def _cancel(self) -> None:
         try:
             await self._connection.send(Cancel(request=self.id))
-            while not self._terminated:
-                self._frames.clear()
-                await self.receive()
+            while not isinstance((await self.receive()).message, Cancelled):
+                pass
         except EngineDied:
             return  # with it, whatever the request held is gone
 
     def _deliver(self, frame: Frame[EngineMessage]) -> None:
         self._frames.append(frame)
         self._terminated = self._terminated or isinstance(frame.message, _TERMINAL)
+        self._failed = self._failed or isinstance(frame.message, Failed)
         self._arrived.set()
 
     def _wake(self) -> None:
@@ -201,6 +204,8 @@ class EngineConnection:
         except OSError as error:
             # What a death looks like when the process left messages of ours unread.
             logger.debug("the channel to the engine process broke: {}", error)
+        except trio.ClosedResourceError:
+            reason = "the channel to the engine process was closed here"
         except ProtocolError as error:
             reason = f"the engine process broke the protocol: {error}"
             logger.error(reason)

@@ -6,11 +6,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import TypeAlias
 
+from loguru import logger
+
 from node.transport.errors import StreamClosed, TransportError
 from node.transport.streams import ByteStream
 from protocols.cache import CacheLayout
 from protocols.errors import ProtocolError
-from protocols.kv_prefill.client import Client, Event, TransferFailed
+from protocols.kv_prefill.client import Client, Completed, Event, TransferFailed
 from protocols.kv_prefill.coverage import Coverage
 from protocols.kv_prefill.messages import PROTOCOL_ID, Request
 
@@ -26,6 +28,7 @@ class RemotePrefill:
     def __init__(self, stream: ByteStream, client: Client) -> None:
         self._stream = stream
         self._client = client
+        self._broken = False
 
     @property
     def coverage(self) -> Coverage:
@@ -34,11 +37,14 @@ class RemotePrefill:
 
     @property
     def done(self) -> bool:
-        """Whether the last event has come."""
-        return self._client.wanted == 0
+        """Whether the stream has come to its end as it should."""
+        return self._client.wanted == 0 and not self._broken
 
     async def next_event(self) -> Event:
-        """See `PrefillSource.next_event`. A broken stream or protocol is a `TransferFailed`."""
+        """See `PrefillSource.next_event`.
+
+        A broken stream or protocol is a `TransferFailed`, or `Completed` where nothing was missing.
+        """
         client = self._client
         try:
             while True:
@@ -49,11 +55,20 @@ class RemotePrefill:
             try:
                 return client.eof() or TransferFailed("the stream ended twice", retryable=False)
             except ProtocolError as error:
-                return TransferFailed(str(error), retryable=True)
+                return self._break_off(str(error), retryable=True)
         except TransportError as error:
-            return TransferFailed(f"{error}; {self._progress()}", retryable=True)
+            return self._break_off(f"{error}; {self._progress()}", retryable=True)
         except ProtocolError as error:
-            return TransferFailed(f"it broke the protocol: {error}", retryable=False)
+            return self._break_off(f"it broke the protocol: {error}", retryable=False)
+
+    def _break_off(self, reason: str, *, retryable: bool) -> Event:
+        self._broken = True
+        if self.coverage.complete:
+            logger.debug(
+                "the end of a prefill went wrong, of which nothing was missing: {}", reason
+            )
+            return Completed(None)
+        return TransferFailed(reason, retryable)
 
     async def _read(self, size: int) -> memoryview:
         buffer = memoryview(bytearray(size))

@@ -138,8 +138,7 @@ async def _cancel_when_closed(stream: ByteStream, server: Server, scope: trio.Ca
         await stream.read_exactly(1)
         logger.warning("{} sent bytes after its prefill request", stream.peer_id)
     except TransportError:
-        if not server.finished:
-            server.eof()
+        server.eof()
     scope.cancel()
 
 

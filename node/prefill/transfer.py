@@ -26,7 +26,7 @@ __all__ = ["STALL_TIMEOUT_S", "Progress", "Transfer", "inject_all"]
 Progress: TypeAlias = Callable[[int], Awaitable[None]]
 
 STALL_TIMEOUT_S: Final = 10.0
-"""Without any event once chunks have begun, a prefill counts as failed."""
+"""Without any event for so long once it has been accepted, a prefill counts as failed."""
 
 
 class Transfer(msgspec.Struct):
@@ -82,6 +82,8 @@ async def inject_all(
         event: Event | None = None
         with trio.move_on_after(timeout):
             event = await source.next_event()
+        if event is None and source.coverage.complete:
+            event = Completed(None)
         if event is None:
             result.reason = f"it sent nothing for {timeout:.0f} s"
             break

@@ -72,7 +72,7 @@ class ChunkArrived:
 class Completed:
     """All that was asked for has arrived. The stream is done.
 
-    `done` is `None` when the server left without its last message, of which nothing depends.
+    `done` is `None` when the server left without its last message, on which nothing depends.
     """
 
     done: Done | None

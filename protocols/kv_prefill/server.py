@@ -44,6 +44,8 @@ class _State(Enum):
     INVALID = auto()
     """What came is no valid request: it can only be refused."""
     SENDING = auto()
+    LEFT = auto()
+    """The client has gone before everything was sent."""
     FINISHED = auto()
 
 
@@ -95,7 +97,8 @@ class Server:
             Truncated: it did so before the request had come in full.
         """
         reading = self._state is _State.READING
-        self._state = _State.FINISHED
+        if self._state is not _State.FINISHED:
+            self._state = _State.LEFT
         if reading:
             raise Truncated("the stream ended before the request was complete")
 

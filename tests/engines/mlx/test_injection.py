@@ -27,16 +27,8 @@ def to_float(array: np.ndarray, dtype: DType) -> np.ndarray:
     return array.astype(np.float32)
 
 
-@pytest.mark.parametrize(
-    ("wire", "computed"),
-    [
-        ("bfloat16", mx.float32),
-        ("bfloat16", mx.bfloat16),
-        ("float16", mx.float32),
-        ("float16", mx.float16),
-        ("float32", mx.float32),
-    ],
-)
+@pytest.mark.parametrize("computed", [mx.float32, mx.float16, mx.bfloat16])
+@pytest.mark.parametrize("wire", ["bfloat16", "float16", "float32"])
 def test_every_element_ends_in_its_place(wire: DType, computed: Any):
     layout = layout_of(wire)
     injection = Injection(layout, LAYERS, 10, computed)
@@ -56,8 +48,15 @@ def test_every_element_ends_in_its_place(wire: DType, computed: Any):
         assert keys.dtype == values.dtype == computed
         for index, array in enumerate((keys, values)):
             got = np.array(array.astype(mx.float32))[0, :, :10].transpose(1, 0, 2)
-            want = np.concatenate([sent[layer, 0][index], sent[layer, 4][index]])
-            np.testing.assert_array_equal(got, to_float(want, wire))
+            want = to_float(np.concatenate([sent[layer, 0][index], sent[layer, 4][index]]), wire)
+            np.testing.assert_array_equal(got, np.array(rounded(want, computed)))
+
+
+def rounded(array: np.ndarray, dtype: Any) -> Any:
+    """Convert as MLX does, but for what is too large: that becomes the largest there is."""
+    if dtype == mx.float16:
+        array = np.clip(array, -65504, 65504)
+    return mx.array(array).astype(dtype).astype(mx.float32)
 
 
 def test_a_layer_behind_the_others_limits_all():

@@ -105,6 +105,7 @@ def test_the_end_of_the_stream(request_: Request, accept: Accept) -> None:
         Server().eof()
     server = sending(request_, accept)
     server.eof()
+    assert not server.finished
     with pytest.raises(LocalError):
         server.chunk(chunk_for(accept.layout, 0, 4, 24)[0])
 
@@ -115,6 +116,7 @@ def test_what_is_sent(request_: Request, accept: Accept, done: Done) -> None:
     assert server.accept(accept) == encode_frame(ENCODER, accept)
     assert server.chunk(chunk) == encode_frame(ENCODER, chunk)
     assert server.done(done) == encode_frame(ENCODER, done)
+    server.eof()
     assert server.finished
 
 
