@@ -120,6 +120,7 @@ async def test_the_prefill_engine_dies_half_way(tmp_path: Path):
         assert 0 < report.bytes < (WORDS - 1) * 192
         assert "tokens of it were used" in report.reason
         await until(lambda: prefill.instance.state == "ready" and prefill.instance.epoch != before)
+        await until(lambda: decode.knows(prefill))
         again = await decode.ask(PROMPT, prefill="remote")
         assert again.finished is not None
         assert again.finished.report.prefill == "remote"

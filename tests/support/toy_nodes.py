@@ -61,6 +61,11 @@ class ToyNode:
     def load(self) -> int:
         return sum(instance.load for instance in self.instances)
 
+    def knows(self, other: ToyNode) -> bool:
+        """Whether this node's view has the instances of another as they are now."""
+        member = self.cluster.view.get(other.peer_id)
+        return member is not None and member.record.instances == other.instances.records()
+
     def request(
         self, prompt: str, *, prefill: PrefillPolicy = "auto", model: str = MODEL
     ) -> ChatRequest:
