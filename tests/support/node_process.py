@@ -8,6 +8,7 @@ Ends, with a goodbye, when its standard input closes.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from node.identity import Identity, open_identity
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("data_dir", type=Path)
-    parser.add_argument("--cluster", default="test")
+    parser.add_argument("--cluster", default=f"test-{os.getppid()}")
     parser.add_argument("--interface", action="append", default=[])
     parser.add_argument("--peer", action="append", default=[])
     parser.add_argument("--port", type=int, default=0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -30,6 +31,8 @@ from protocols.gossip import Role
 from tests.support import toy_engine
 
 MODEL = "toy"
+CLUSTER = f"toys-{os.getpid()}"
+"""Of this run of the tests: another on this machine has its own."""
 
 
 @dataclass
@@ -111,7 +114,7 @@ async def toy_node(
     *engine_options: str,
     overlap: bool = True,
     floor: int = 64,
-    cluster: str = "toys",
+    cluster: str = CLUSTER,
 ) -> AsyncIterator[ToyNode]:
     """Run a node; one without roles has no engine."""
     config = NodeConfig(
