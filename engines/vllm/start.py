@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["open_caches", "read_config", "start", "stop"]
 
-CPU_STEP_TOKENS: Final = 1024
+CPU_STEP_TOKENS: Final = 768
 """Tokens of prefill per step: about half a second on two cores, which a cancelled request may wait
 for. Larger steps are faster: they cost fewer barriers, and fewer chunks for the nodes to handle."""
 GPU_STEP_TOKENS: Final = 4096
