@@ -23,6 +23,10 @@ __all__ = ["EngineHandle", "engine_command", "start_engine"]
 SHUTDOWN_TIMEOUT_S: Final = 3.0
 """From `Shutdown` to the kill."""
 
+SOCKET_BUFFER: Final = 2 << 20
+"""Bytes in flight to an engine and from it, where the system allows so many: a chunk at a time, and
+not a third of one, wakes the other side up."""
+
 LOG_TAIL: Final = 20
 """Lines of an engine's log kept to explain its death."""
 
@@ -65,6 +69,8 @@ async def start_engine(command: Sequence[str], label: str) -> AsyncIterator[Engi
         OSError: the process cannot be started.
     """
     ours, theirs = socket.socketpair()
+    for end in (ours, theirs):
+        end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SOCKET_BUFFER)
     with theirs:
         try:
             process = await trio.lowlevel.open_process(
