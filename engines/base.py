@@ -26,7 +26,15 @@ from protocols.engine import (
 )
 from protocols.kv_prefill.messages import Codec
 
-__all__ = ["ChunkSink", "Engine", "EngineError", "EngineFactory", "LoadProgress", "Outbox"]
+__all__ = [
+    "ChunkSink",
+    "Engine",
+    "EngineError",
+    "EngineFactory",
+    "LoadProgress",
+    "Outbox",
+    "conversation",
+]
 
 LoadProgress: TypeAlias = Callable[[str, float], None]
 """Told the stage of loading and how far it is, from 0 to 1."""
@@ -39,6 +47,23 @@ class EngineError(Exception):
         super().__init__(reason)
         self.code: FailureCode = code
         self.reason = reason
+
+
+def conversation(messages: Sequence[Message]) -> list[dict[str, str]]:
+    """Return messages as every engine gives them to a chat template.
+
+    Engines must agree on it: a cache is of use only for the very tokens that it was computed from.
+
+    Raises:
+        EngineError: `bad_request`, if there are none.
+    """
+    if not messages:
+        raise EngineError("bad_request", "there are no messages")
+    # `developer` is OpenAI's newer word for `system`, which templates do not know.
+    return [
+        {"role": "system" if each.role == "developer" else each.role, "content": each.content}
+        for each in messages
+    ]
 
 
 class Outbox(Protocol):
@@ -72,7 +97,7 @@ class ChunkSink(Protocol):
         ...
 
     def finish(self, request: str, computed: int) -> None:
-        """Say `PrefillFinished` once everything emitted has been sent. Does not block."""
+        """Say `PrefillFinished` behind everything that was emitted. Does not block."""
         ...
 
     def discard(self, request: str) -> None:

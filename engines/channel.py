@@ -60,12 +60,15 @@ class NodeChannel:
     ) -> None:
         """Queue a message and its payload behind the other bulk messages.
 
-        Blocks while `MAX_QUEUED_BULK` bytes wait. `drop` of the request lets it return, too.
+        With a payload it blocks while `MAX_QUEUED_BULK` bytes wait, whichever requests they are of;
+        `drop` gives back the room that those of a request take.
         """
         frame = encode_frame(self._encoder, message)
         size = len(frame) + sum(memoryview(buffer).nbytes for buffer in payload)
         with self._state:
-            self._state.wait_for(lambda: self._bulk_size < MAX_QUEUED_BULK or self._closing)
+            self._state.wait_for(
+                lambda: not payload or self._bulk_size < MAX_QUEUED_BULK or self._closing
+            )
             self._bulk.append(_Outgoing(request, (frame, *payload), size))
             self._bulk_size += size
             self._state.notify_all()

@@ -10,6 +10,7 @@ from typing import Final, TypeAlias
 import msgspec
 import psutil
 import trio
+from loguru import logger
 
 from node.discovery.service import Discovery
 from node.election.service import Election
@@ -20,7 +21,7 @@ from node.interfaces import list_interfaces, select_interfaces
 from node.links import Link
 from node.membership.service import Membership
 from node.membership.view import Change, ClusterView, Event
-from node.routes import parse_peer
+from node.routes import parse_peer, peer_address
 from node.status import ClusterStatus, render_status
 from node.transport.streams import ByteStream
 from protocols.engine import EngineName
@@ -114,6 +115,10 @@ class Cluster:
         interfaces = select_interfaces(found, options.interfaces)
         host = PeerHost(identity.key_pair, interfaces, port=options.port, secret=options.secret)
         async with host.running():
+            logger.info(
+                "listening at {}",
+                ", ".join(peer_address(host.peer_id, each) for each in host.addresses),
+            )
             cluster = cls(identity, options, host)
             # The goodbye is said when the rest has ended, so membership is around it.
             async with cluster._membership.running(), trio.open_nursery() as nursery:

@@ -97,7 +97,7 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Of libp2p; 0 lets the system choose."""
     cluster: str = "baton"
     data_dir: Path
-    """Identity, election term, measured rates."""
+    """Holds the identity, the incarnation and the election term."""
     models_dir: Path
     overlap: bool = True
     """Whether the cache is sent while it is being computed."""

@@ -62,13 +62,16 @@ def plan_engines(
     if engine != "auto":
         if engine not in hardware.engines:
             raise NothingToRun(
-                f"the engine {engine} is not installed", f"install baton[{engine}], see the README"
+                f"the engine {engine} is not installed",
+                _install(engine, hardware.accelerator)
+                or f"use --engine {next(iter(_EXTRAS[hardware.accelerator]))} on this machine",
             )
         able: tuple[Role, ...] = tuple(each for each in wanted if each in _ABILITIES[engine])
         if not able:
+            runs_vllm = "vllm" in (*hardware.engines, *_EXTRAS[hardware.accelerator])
             raise NothingToRun(
                 f"the engine {engine} cannot {role} for others",
-                "use --engine vllm on this machine, or --role decode",
+                "use --role decode" + (", or --engine vllm" if runs_vllm else ""),
             )
         return ((engine, able),)
     chosen: dict[EngineName, tuple[Role, ...]] = {}
@@ -78,12 +81,19 @@ def plan_engines(
                 chosen[name] = (*chosen.get(name, ()), each)
                 break
     if not chosen and role in ("prefill", "decode"):
-        names = " or ".join(_PREFERENCES[hardware.accelerator][role]) or "vllm"
+        preferred = next(iter(_PREFERENCES[hardware.accelerator][role]), None)
         raise NothingToRun(
             f"no engine that can {role} is installed on this machine",
-            f"install baton[{names}], see the README",
+            (preferred and _install(preferred, hardware.accelerator))
+            or "use --role decode: this kind of machine does not prefill for others",
         )
     return tuple((name, roles) for name, roles in chosen.items())
+
+
+def _install(engine: EngineName, accelerator: Accelerator) -> str | None:
+    """Return the remedy that installs an engine; None where Baton has no packages of it."""
+    extra = _EXTRAS[accelerator].get(engine)
+    return f"install baton[{extra}], see the README" if extra else None
 
 
 _ABILITIES: dict[EngineName, tuple[Role, ...]] = {
@@ -96,3 +106,10 @@ _PREFERENCES: dict[Accelerator, dict[Role, tuple[EngineName, ...]]] = {
     "nvidia": {"prefill": ("vllm",), "decode": ("vllm", "mlx")},
     "cpu": {"prefill": ("vllm",), "decode": ("mlx", "vllm")},
 }
+
+_EXTRAS: dict[Accelerator, dict[EngineName, str]] = {
+    "apple": {"mlx": "mlx"},
+    "nvidia": {"vllm": "vllm"},
+    "cpu": {"mlx": "cpu", "vllm": "cpu"},
+}
+"""The extra of this package with which an engine is installed."""

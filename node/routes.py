@@ -14,7 +14,7 @@ from node.interface_class import RANK
 from node.interfaces import Interface, interface_towards
 from protocols.gossip import InterfaceClass
 
-__all__ = ["Route", "parse_address", "parse_peer", "rank_routes", "tcp_address"]
+__all__ = ["Route", "parse_address", "parse_peer", "peer_address", "rank_routes", "tcp_address"]
 
 
 class Route(msgspec.Struct, frozen=True):
@@ -67,9 +67,15 @@ def parse_peer(address: str) -> tuple[str, str]:
     except (StringParseError, BinaryParseError, ProtocolLookupError) as error:
         raise BatonError(
             f"{address!r} names no peer ({error})",
-            "write it as `baton status` shows it: /ip4/ADDRESS/tcp/PORT/p2p/PEER",
+            "write it as /ip4/ADDRESS/tcp/PORT/p2p/PEER; `baton status --json` at the other node "
+            "shows its own under `addresses`",
         ) from error
     return str(peer_id), address.removesuffix(f"/p2p/{peer_id}")
+
+
+def peer_address(peer_id: str, address: str) -> str:
+    """Join what `parse_peer` splits."""
+    return f"{address}/p2p/{peer_id}"
 
 
 def rank_routes(

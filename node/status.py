@@ -8,6 +8,7 @@ import msgspec
 
 from node.links import Link
 from node.membership.view import ClusterView, Member, State
+from node.routes import peer_address
 from protocols.engine import EngineName
 from protocols.gossip import InstanceRecord, InstanceState, InterfaceClass, InterfaceRecord, Role
 
@@ -15,7 +16,7 @@ __all__ = ["ClusterStatus", "render_status"]
 
 
 class MasterStatus(msgspec.Struct, frozen=True):
-    """Who decides placement, and since which term."""
+    """Which node is master, and of which term."""
 
     peer_id: str
     term: int
@@ -63,6 +64,8 @@ class NodeStatus(msgspec.Struct, frozen=True):
     roles: tuple[Role, ...]
     engines: tuple[EngineName, ...]
     memory: MemoryStatus
+    addresses: tuple[str, ...]
+    """Multiaddrs with the peer id, as `--peer` takes them."""
     interfaces: tuple[InterfaceStatus, ...]
     instances: tuple[InstanceStatus, ...]
     api: str
@@ -143,6 +146,7 @@ def _render_node(member: Member) -> NodeStatus:
         roles=record.roles,
         engines=record.engines,
         memory=MemoryStatus(record.memory_total, record.memory_free),
+        addresses=tuple(peer_address(record.peer_id, each) for each in record.addresses),
         interfaces=tuple(_render_interface(each) for each in record.interfaces),
         instances=tuple(_render_instance(each) for each in record.instances),
         api=record.api,

@@ -72,9 +72,7 @@ class ChatRequest(msgspec.Struct, frozen=True, tag="request"):
 
 
 class TokenCounts(msgspec.Struct, frozen=True):
-    """Where the prompt's cache came from: `prompt` is the sum of the others, plus one for the
-    token that is decoded first when none was computed locally.
-    """
+    """Where the prompt's cache came from: `prompt` is the sum of the others."""
 
     prompt: int
     cached_local: int

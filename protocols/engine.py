@@ -168,6 +168,7 @@ class Capabilities(msgspec.Struct, frozen=True):
     engine: EngineName
     device: str
     layout: CacheLayout
+    """Without layers where caches can be neither handed out nor taken in."""
     max_context: int
     """Tokens, prompt and answer together."""
     vocab_size: int
@@ -177,6 +178,8 @@ class Capabilities(msgspec.Struct, frozen=True):
     prefill_tokens_per_s: float
     """From a short probe at load; refined by what `PrefillFinished` reports."""
     decode_tokens_per_s: float
+    obstacle: str = ""
+    """Why this model's caches cannot be handed from engine to engine; empty where they can."""
 
 
 class Loaded(msgspec.Struct, frozen=True, tag="loaded"):

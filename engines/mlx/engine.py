@@ -91,6 +91,7 @@ class MlxEngine:
             can_generate=True,
             prefill_tokens_per_s=rates.prefill,
             decode_tokens_per_s=rates.decode,
+            obstacle=loaded.obstacle,
         )
 
     def tokenize(self, messages: Seq[Message]) -> list[int]:
@@ -119,7 +120,10 @@ class MlxEngine:
 
         loaded = self._loaded
         if not loaded.layers:
-            raise EngineError("unsupported", "this model's caches cannot be injected into MLX")
+            raise EngineError(
+                "unsupported",
+                f"this model's caches cannot be injected into MLX: {loaded.obstacle}",
+            )
         if request.start != 0:
             raise EngineError("unsupported", f"a cache must start at 0, not at {request.start}")
         if request.end < 1:

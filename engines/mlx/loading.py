@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Final, cast
 import jinja2
 import mlx.core as mx
 import mlx.nn as nn
-from loguru import logger
 from mlx.utils import tree_flatten
 from mlx_lm import utils as mlx_lm
 from mlx_lm.models.cache import make_prompt_cache
 
-from engines.base import EngineError, LoadProgress
+from engines.base import EngineError, LoadProgress, conversation
 from engines.config import Config, ConfigError, context_length, read_config, text_config
 from engines.fingerprint import fingerprint
 from engines.mlx.caches import PromptCache, attention_layers
@@ -49,6 +48,8 @@ class LoadedModel:
     """What it computes in, and what its caches hold."""
     layers: list[AttentionLayer]
     """Empty where caches cannot be injected."""
+    obstacle: str
+    """Why they cannot; empty where they can."""
     layout: CacheLayout
     context: int
     vocab_size: int
@@ -63,16 +64,9 @@ class LoadedModel:
         """
         if not self.tokenizer.has_chat_template:
             raise EngineError("unsupported", "the model has no chat template")
-        if not messages:
-            raise EngineError("bad_request", "there are no messages")
-        conversation = [
-            {"role": "system" if m.role == "developer" else m.role, "content": m.content}
-            for m in messages
-        ]
+        spoken = conversation(messages)
         try:
-            return list(
-                self.tokenizer.apply_chat_template(conversation, add_generation_prompt=True)
-            )
+            return list(self.tokenizer.apply_chat_template(spoken, add_generation_prompt=True))
         except (jinja2.TemplateError, ValueError, TypeError) as error:
             raise EngineError(
                 "bad_request", f"the chat template refuses these messages: {error}"
@@ -106,13 +100,12 @@ def load_model(path: Path, progress: LoadProgress) -> LoadedModel:
         progress("tokenizer", 0.7)
         tokenizer = mlx_lm.load_tokenizer(path)
         layers, obstacle = attention_layers(model, config)
-        if obstacle is not None:
-            logger.warning("caches from elsewhere cannot be used with {}: {}", path.name, obstacle)
         return LoadedModel(
             model=model,
             tokenizer=tokenizer,
             dtype=dtype,
             layers=layers,
+            obstacle=obstacle or "",
             layout=CacheLayout(_WIRE_DTYPES[stored], tuple(layers), fingerprint(config)),
             context=context_length(config),
             vocab_size=int(text_config(config)["vocab_size"]),

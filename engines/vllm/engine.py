@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from loguru import logger
 
-from engines.base import ChunkSink, EngineError, LoadProgress, Outbox
+from engines.base import ChunkSink, EngineError, LoadProgress, Outbox, conversation
+from engines.fingerprint import fingerprint
 from engines.vllm import environment
 from engines.vllm.handoff import handoffs
 from engines.vllm.jobs import GenerateJob, PrefillJob
+from protocols.cache import CacheLayout
 from protocols.chat import Message, Sampling
 from protocols.engine import (
     Capabilities,
@@ -51,9 +53,14 @@ class VllmEngine:
         self._vllm_ids: dict[str, str] = {}
         """vLLM's own name of each request; it adds a suffix to ours."""
         self._max_context = self._vocab_size = 0
+        self._obstacle = ""
+        """Why this model's caches cannot be handed out; empty where they can."""
 
     def load(self, request: Load, progress: LoadProgress) -> Capabilities:
-        """See `Engine.load`."""
+        """See `Engine.load`.
+
+        A model whose caches cannot be handed out is loaded all the same: vLLM answers by itself.
+        """
         environment.prepare()
         from engines.vllm import speed, start
 
@@ -61,11 +68,19 @@ class VllmEngine:
         config = start.read_config(Path(request.path))
         progress("loading", 0.05)
         llm = self._loaded = start.start(request, self._key)
-        layout = start.open_caches(self._handoff, config)
         self._max_context = llm.model_config.max_model_len
         self._vocab_size = llm.model_config.get_vocab_size()
         progress("measuring", 0.9)
-        rates = speed.measure(llm, self._handoff, self._max_context, self._vocab_size)
+        try:
+            layout = start.open_caches(self._handoff, config)
+            rates = speed.measure(llm, self._handoff, self._max_context, self._vocab_size)
+        except EngineError as error:
+            if error.code != "unsupported":
+                raise
+            self._obstacle = error.reason
+            self._handoff.open_layers({})
+            layout = CacheLayout("bfloat16", (), fingerprint(config))
+            rates = speed.measure(llm, self._handoff, self._max_context, self._vocab_size)
         progress("ready", 1.0)
         return Capabilities(
             engine="vllm",
@@ -73,11 +88,12 @@ class VllmEngine:
             layout=layout,
             max_context=self._max_context,
             vocab_size=self._vocab_size,
-            can_prefill=True,
+            can_prefill=not self._obstacle,
             can_inject=False,
             can_generate=True,
             prefill_tokens_per_s=rates.prefill,
             decode_tokens_per_s=rates.decode,
+            obstacle=self._obstacle,
         )
 
     def tokenize(self, messages: Sequence[Message]) -> list[int]:
@@ -91,20 +107,24 @@ class VllmEngine:
         tokenizer: Any = self._llm.get_tokenizer()
         if not getattr(tokenizer, "chat_template", None):
             raise EngineError("unsupported", "this model's tokenizer has no chat template")
-        conversation = [{"role": each.role, "content": each.content} for each in messages]
+        spoken = conversation(messages)
         try:
             return list(
                 tokenizer.apply_chat_template(
-                    conversation, add_generation_prompt=True, tokenize=True, return_dict=False
+                    spoken, add_generation_prompt=True, tokenize=True, return_dict=False
                 )
             )
-        except (TemplateError, IndexError) as error:
+        except (TemplateError, TypeError, ValueError) as error:
             raise EngineError("bad_request", f"the chat template refuses: {error}") from error
 
     def prefill(self, request: Prefill) -> None:
         """See `Engine.prefill`."""
         from vllm import SamplingParams
 
+        if self._obstacle:
+            raise EngineError(
+                "unsupported", f"this model is not prefilled for others: {self._obstacle}"
+            )
         tokens = self._unpack(request.tokens)
         if not 0 <= request.start < request.end <= len(tokens):
             raise EngineError(

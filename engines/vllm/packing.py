@@ -54,7 +54,7 @@ def probe(
         isa: vLLM's name of the instruction set that its attention uses.
 
     Raises:
-        EngineError: `engine`, if the store does not permute a block's elements.
+        EngineError: `unsupported`, if the store does not permute a block's elements.
     """
     import torch
     from vllm import _custom_ops as ops
@@ -102,7 +102,7 @@ def _order(stored: Offsets, block_size: int, head_dim: int) -> PackedOrder:
     offsets = np.argsort(stored)
     if not np.array_equal(stored[offsets], np.arange(math.prod((block_size, head_dim)))):
         raise EngineError(
-            "engine",
+            "unsupported",
             f"vLLM's CPU cache does not keep the {block_size} x {head_dim} elements of a block",
         )
     offsets = offsets.reshape(block_size, head_dim)

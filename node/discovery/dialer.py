@@ -123,8 +123,8 @@ class Dialer:
         logger.debug("{} is out of reach, trying again in {:.1f} s", peer_id, pause)
         if known.failures == _WARN_AT_FAILURE:
             logger.warning(
-                "{} was found, but connecting to it keeps failing at {}. Is there a firewall, or "
-                "has it another secret?",
+                "{} was found, but connecting to it keeps failing at {}. Is there a firewall, has "
+                "it ended without a goodbye, or is it of another version of Baton?",
                 peer_id,
                 ", ".join(route.address for route in routes),
             )

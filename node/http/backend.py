@@ -98,7 +98,7 @@ class Backend(Protocol):
         ...
 
     async def measure_prefill(self, request: MeasureRequest) -> MeasureReport:
-        """Measure the cluster's prefill engine. Cancelling the call cancels the computation.
+        """Measure this node's prefill engine. Cancelling the call cancels the computation.
 
         Raises:
             RequestFailed: there is no such model or engine, or the engine failed.

@@ -1,7 +1,8 @@
 """Decoding request bodies, with errors that name the parameter.
 
-A parameter is either honoured or refused by name; one that is not supported is accepted only with
-a value that asks for nothing, such as `n: 1`.
+A parameter is either honoured or refused by name. One that is not supported is accepted only with
+a value that asks for nothing, such as `n: 1`; one that only labels the request, such as `user`, is
+accepted and ignored.
 """
 
 from __future__ import annotations

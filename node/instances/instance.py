@@ -215,6 +215,8 @@ class Instance:
                     self._connection = connection
                     self.epoch, self.capabilities = message.epoch, message.capabilities
                     self.prefill_rate = message.capabilities.prefill_tokens_per_s
+                    if not self._check_roles(message.capabilities):
+                        return False
                     self._enter("ready", "")
                     logger.info(
                         "{} is ready on {} ({}): prefill {:.0f}, decode {:.0f} tokens/s",
@@ -226,6 +228,25 @@ class Instance:
                     )
                     return True
         return True
+
+    def _check_roles(self, capabilities: Capabilities) -> bool:
+        """Tell the user what the engine cannot do with this model; return whether it is of use."""
+        obstacle, model = capabilities.obstacle, self.spec.model
+        if self.roles:
+            if obstacle:
+                logger.warning(
+                    "{}: {} is prefilled where it is decoded, no cache of it is handed over: {}",
+                    *(self.id, model, obstacle),
+                )
+            return True
+        asked = " and ".join(self.spec.roles)
+        reason = f"{self.spec.engine} cannot {asked} {model}" + (
+            f": {obstacle}" if obstacle else ""
+        )
+        logger.error("{}: {}", self.id, reason)
+        self._connection = self.capabilities = None
+        self._enter("failed", reason)
+        return False
 
     def _enter(self, state: InstanceState, reason: str) -> None:
         self.state, self.reason = state, reason

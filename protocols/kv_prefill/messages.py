@@ -149,14 +149,16 @@ class Chunk(msgspec.Struct, frozen=True, tag="chunk"):
 
 
 class Timings(msgspec.Struct, frozen=True):
-    """Where a prefill's time went, in seconds from the engine's receipt of the request."""
+    """Where a prefill's time went, in seconds."""
 
     queue_s: float
+    """From the engine's receipt of the request to the first step that held it."""
     compute_s: float
     """From the first step that held the request to the end of the last."""
     encode_s: float
     """Time spent encoding chunks, summed over threads."""
     first_chunk_s: float
+    """From the engine's receipt of the request until its first chunk was ready."""
 
 
 class Done(msgspec.Struct, frozen=True, tag="done"):

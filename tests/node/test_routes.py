@@ -4,7 +4,7 @@ import pytest
 
 from node.errors import BatonError
 from node.interfaces import Interface
-from node.routes import parse_address, parse_peer, rank_routes, tcp_address
+from node.routes import parse_address, parse_peer, peer_address, rank_routes, tcp_address
 
 
 def interface(name, klass, address, speed=0):
@@ -68,6 +68,11 @@ PEER = "12D3KooWSMhvd6n1L5uX7oUucWc27nkUZWENHywbSHjVR3XVfk6b"
 
 def test_static_peer_is_split():
     assert parse_peer(f"/ip4/10.0.0.2/tcp/4001/p2p/{PEER}") == (PEER, "/ip4/10.0.0.2/tcp/4001")
+
+
+@pytest.mark.parametrize("address", ["/ip4/10.0.0.2/tcp/4001", "/ip6/fd00::2/tcp/4001"])
+def test_static_peer_is_split_as_it_was_joined(address):
+    assert parse_peer(peer_address(PEER, address)) == (PEER, address)
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,9 @@ def document(view, master=None):
 
 def test_document_is_the_contract():
     instance = instance_record("i", load=2)
-    view = ClusterView(node_record("me", instance, interfaces=(ETH.record(),)), 0.0)
+    addresses = ("/ip4/10.0.0.5/tcp/4001",)
+    own = node_record("me", instance, interfaces=(ETH.record(),), addresses=addresses)
+    view = ClusterView(own, 0.0)
     view.merge(node_record("b"), 0.0)
     view.connection_lost("b")
     status = document(view, ("b", 4))
@@ -32,6 +34,7 @@ def test_document_is_the_contract():
     ]
     node = status["nodes"][1]
     assert node["memory"] == {"total": 100, "free": 50}
+    assert node["addresses"] == ["/ip4/10.0.0.5/tcp/4001/p2p/me"]
     assert node["interfaces"] == [
         {"name": "eth0", "class": "ethernet", "addresses": ["10.0.0.5"], "speed_mbps": 1000}
     ]

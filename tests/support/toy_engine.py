@@ -4,7 +4,7 @@ Everything but the model is real: the process, its threads, the channel, the chu
 are a function of the token, its position and the layer, so that a cache that was damaged, shifted
 or mixed up is noticed when it is used.
 
-    python -P toy_engine.py [--step-s SECONDS] [--fail-load | --crash-load] FD
+    python -P toy_engine.py [--step-s SECONDS] [--fail-load | --crash-load | --no-hand-off] FD
 """
 
 from __future__ import annotations
@@ -53,6 +53,7 @@ LAYOUT = CacheLayout(
 STEP_TOKENS = 32
 ANSWER_TOKENS = 8
 MAX_CONTEXT = 4096
+OBSTACLE = "its caches are toys"
 CRASH = "crash-now"
 """A prompt with this word kills the process in the first step that works on it."""
 
@@ -105,11 +106,20 @@ class Injected:
 class ToyEngine:
     """See `engines.base.Engine`."""
 
-    def __init__(self, outbox: Outbox, sink: ChunkSink, step_s: float, fail_load: bool) -> None:
+    def __init__(
+        self,
+        outbox: Outbox,
+        sink: ChunkSink,
+        step_s: float = 0.001,
+        *,
+        fail_load: bool = False,
+        hand_off: bool = True,
+    ) -> None:
         self._outbox = outbox
         self._sink = sink
         self._step_s = step_s
         self._fail_load = fail_load
+        self._hand_off = hand_off
         self._work: dict[str, Work] = {}
         self._injected: dict[str, Injected] = {}
 
@@ -123,11 +133,12 @@ class ToyEngine:
             layout=LAYOUT,
             max_context=MAX_CONTEXT,
             vocab_size=50_000,
-            can_prefill=True,
-            can_inject=True,
+            can_prefill=self._hand_off,
+            can_inject=self._hand_off,
             can_generate=True,
             prefill_tokens_per_s=STEP_TOKENS / max(self._step_s, 1e-4),
             decode_tokens_per_s=1 / max(self._step_s, 1e-4),
+            obstacle="" if self._hand_off else OBSTACLE,
         )
 
     def tokenize(self, messages: Sequence[Message]) -> list[int]:
@@ -243,6 +254,7 @@ def main() -> int:
     parser.add_argument("--step-s", type=float, default=0.001)
     parser.add_argument("--fail-load", action="store_true")
     parser.add_argument("--crash-load", action="store_true")
+    parser.add_argument("--no-hand-off", action="store_true")
     parser.add_argument("fd", type=int)
     options = parser.parse_args()
     if options.crash_load:
@@ -250,7 +262,13 @@ def main() -> int:
         return 4
     channel = NodeChannel(socket.socket(fileno=options.fd))
     sink = ChunkSender(channel)
-    engine = ToyEngine(channel, sink, options.step_s, options.fail_load)
+    engine = ToyEngine(
+        channel,
+        sink,
+        options.step_s,
+        fail_load=options.fail_load,
+        hand_off=not options.no_hand_off,
+    )
     return EngineProcess(engine, channel, sink).run()
 
 

@@ -381,6 +381,7 @@ class TestLoading:
         )
         loaded = load(path)
         assert not loaded.capabilities.can_inject
+        assert "RotatingKVCache" in loaded.capabilities.obstacle
         assert generate(loaded.engine, loaded.outbox, "r", PROMPT, greedy(4)).tokens
         with pytest.raises(EngineError) as refused:
             loaded.engine.receive(Receive(request="i", start=0, end=4))

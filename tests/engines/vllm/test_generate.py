@@ -43,11 +43,23 @@ def test_capabilities_say_what_was_loaded(running: Running) -> None:
     capabilities = running.capabilities
     assert (capabilities.engine, capabilities.device) == ("vllm", "cpu")
     assert (capabilities.can_prefill, capabilities.can_generate) == (True, True)
-    assert not capabilities.can_inject
+    assert (capabilities.can_inject, capabilities.obstacle) == (False, "")
     assert (capabilities.max_context, capabilities.vocab_size) == (MAX_CONTEXT, 49_152)
     assert len(capabilities.layout.layers) == 30
     assert capabilities.layout.nbytes(0, 1) == 2 * 3 * 64 * 2
     assert capabilities.prefill_tokens_per_s > capabilities.decode_tokens_per_s > 0
+
+
+def test_messages_are_templated_as_transformers_does(running: Running, smollm2_path: Path) -> None:
+    from transformers import AutoTokenizer
+
+    said = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi"}]
+    expected = AutoTokenizer.from_pretrained(smollm2_path).apply_chat_template(
+        said, add_generation_prompt=True, return_dict=False
+    )
+    for role in ("system", "developer"):
+        messages = (Message(role, "Be brief."), Message("user", "Hi"))
+        assert running.engine.tokenize(messages) == expected
 
 
 def test_loading_reports_its_progress(running: Running) -> None:

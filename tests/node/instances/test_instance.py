@@ -10,11 +10,13 @@ from pathlib import Path
 import psutil
 import pytest
 import trio
+from loguru import logger
 
 from node.errors import EngineDied, InstanceNotReady, ModelNotHere
 from node.instances.instance import Instance, InstanceSpec
 from protocols.chat import Message, Sampling
 from protocols.engine import Finished, Generate, GenerateStarted, Prefill, Token
+from protocols.gossip import Role
 from protocols.kv_prefill.messages import pack_tokens
 from tests.support import toy_engine
 
@@ -24,12 +26,17 @@ MODEL = "toy"
 class Watched:
     """An instance, and a way to wait for its states."""
 
-    def __init__(self, *options: str, missing: bool = False) -> None:
+    def __init__(
+        self,
+        *options: str,
+        missing: bool = False,
+        roles: tuple[Role, ...] = ("prefill", "decode"),
+    ) -> None:
         self.changed = trio.Event()
         self.stages: list[tuple[str, float]] = []
         self._missing = missing
         self.instance = Instance(
-            InstanceSpec(model=MODEL, engine="mlx", roles=("prefill", "decode")),
+            InstanceSpec(model=MODEL, engine="mlx", roles=roles),
             MODEL,
             self._locate,
             self._on_change,
@@ -53,8 +60,10 @@ class Watched:
 
 
 @asynccontextmanager
-async def running(*options: str, missing: bool = False) -> AsyncIterator[Watched]:
-    watched = Watched(*options, missing=missing)
+async def running(
+    *options: str, missing: bool = False, roles: tuple[Role, ...] = ("prefill", "decode")
+) -> AsyncIterator[Watched]:
+    watched = Watched(*options, missing=missing, roles=roles)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(watched.instance.run)
         try:
@@ -171,6 +180,30 @@ async def test_a_model_that_cannot_be_loaded_is_not_tried_again():
         await trio.sleep(1)
         assert watched.instance.state == "failed"
         assert engine_pids() == []
+
+
+async def test_an_engine_that_hands_over_no_caches_decodes_and_the_log_says_why():
+    said: list[str] = []
+    sink = logger.add(said.append, level="WARNING", format="{message}")
+    try:
+        async with running("--no-hand-off") as watched:
+            await watched.wait_for("ready")
+            assert watched.instance.record().roles == ("decode",)
+            assert await answer(watched.instance, "one two") == toy_engine.answer_to(
+                toy_engine.tokenize("one two")
+            )
+    finally:
+        logger.remove(sink)
+    assert toy_engine.OBSTACLE in "".join(said)
+
+
+async def test_an_engine_that_can_do_nothing_it_was_started_for_is_a_failed_instance():
+    async with running("--no-hand-off", roles=("prefill",)) as watched:
+        await watched.wait_for("failed")
+        record = watched.instance.record()
+        assert (record.state, record.roles) == ("failed", ("prefill",))
+        assert record.reason == f"mlx cannot prefill {MODEL}: {toy_engine.OBSTACLE}"
+        await trio.to_thread.run_sync(wait_for_exit, engine_pids())
 
 
 async def test_a_model_that_is_not_here_is_a_failed_instance():
