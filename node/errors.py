@@ -18,6 +18,7 @@ __all__ = [
     "PeerUnreachable",
     "PortInUse",
     "UnknownInterface",
+    "UnusableDataDirectory",
 ]
 
 
@@ -41,6 +42,10 @@ class AlreadyRunning(BatonError):
 
 class CorruptDataDirectory(BatonError):
     """A file in the data directory is not what this program wrote."""
+
+
+class UnusableDataDirectory(BatonError):
+    """The data directory cannot be made, read or written."""
 
 
 class DuplicateIdentity(BatonError):

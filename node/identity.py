@@ -16,7 +16,7 @@ from libp2p.crypto.keys import KeyPair
 from libp2p.crypto.serialization import deserialize_private_key
 from libp2p.peer.id import ID
 
-from node.errors import AlreadyRunning, CorruptDataDirectory
+from node.errors import AlreadyRunning, CorruptDataDirectory, UnusableDataDirectory
 
 __all__ = ["Identity", "open_identity"]
 
@@ -79,10 +79,15 @@ def open_identity(directory: Path) -> Iterator[Identity]:
 
     Raises:
         AlreadyRunning: another process holds the directory's lock.
-        CorruptDataDirectory: the key or the state cannot be read.
+        CorruptDataDirectory: the key or the state makes no sense.
+        UnusableDataDirectory: it cannot be made, read or written.
     """
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with (directory / _LOCK_FILE).open("a+b") as lock:
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        lock = (directory / _LOCK_FILE).open("a+b")
+    except OSError as error:
+        raise _unusable(directory, error) from error
+    with lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -90,9 +95,19 @@ def open_identity(directory: Path) -> Iterator[Identity]:
                 f"another node uses the data directory {directory}",
                 "stop it, or give this one a directory of its own with --data-dir",
             ) from None
-        identity = Identity(directory, _load_or_create_key(directory), _load_state(directory))
-        identity._begin()
+        try:
+            identity = Identity(directory, _load_or_create_key(directory), _load_state(directory))
+            identity._begin()
+        except OSError as error:
+            raise _unusable(directory, error) from error
         yield identity
+
+
+def _unusable(directory: Path, error: OSError) -> UnusableDataDirectory:
+    return UnusableDataDirectory(
+        f"the data directory {directory} cannot be used ({error.strerror or error})",
+        "make it one that you may write to, or name another with --data-dir",
+    )
 
 
 def _load_or_create_key(directory: Path) -> KeyPair:

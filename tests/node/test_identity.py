@@ -1,9 +1,10 @@
 import os
 import stat
+from pathlib import Path
 
 import pytest
 
-from node.errors import AlreadyRunning, CorruptDataDirectory
+from node.errors import AlreadyRunning, CorruptDataDirectory, UnusableDataDirectory
 from node.identity import open_identity
 
 
@@ -72,4 +73,17 @@ def test_corrupt_key_is_refused_not_replaced(tmp_path, junk):
 def test_corrupt_state_is_refused(tmp_path):
     (tmp_path / "state.json").write_bytes(b'{"term": "many"}')
     with pytest.raises(CorruptDataDirectory, match="remove it"), open_identity(tmp_path):
+        pass
+
+
+@pytest.mark.parametrize("obstacle", ["file in the way", "no such place", "key is a directory"])
+def test_unusable_directory_is_told_with_a_remedy(tmp_path, obstacle):
+    directory = tmp_path / "data"
+    if obstacle == "file in the way":
+        directory.write_text("not a directory")
+    elif obstacle == "no such place":
+        directory = Path("/proc/data")
+    else:
+        (directory / "identity.key").mkdir(parents=True)
+    with pytest.raises(UnusableDataDirectory, match="--data-dir"), open_identity(directory):
         pass
