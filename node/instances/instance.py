@@ -231,18 +231,17 @@ class Instance:
 
     def _check_roles(self, capabilities: Capabilities) -> bool:
         """Tell the user what the engine cannot do with this model; return whether it is of use."""
-        obstacle, model = capabilities.obstacle, self.spec.model
+        model, obstacle = self.spec.model, capabilities.obstacle
         if self.roles:
             if obstacle:
                 logger.warning(
-                    "{}: {} is prefilled where it is decoded, no cache of it is handed over: {}",
-                    *(self.id, model, obstacle),
+                    "{} on {} is prefilled where it is decoded, its caches are not handed over: {}",
+                    model,
+                    self.id,
+                    obstacle,
                 )
             return True
-        asked = " and ".join(self.spec.roles)
-        reason = f"{self.spec.engine} cannot {asked} {model}" + (
-            f": {obstacle}" if obstacle else ""
-        )
+        reason = f"{self.spec.engine} cannot {' or '.join(self.spec.roles)} {model}: {obstacle}"
         logger.error("{}: {}", self.id, reason)
         self._connection = self.capabilities = None
         self._enter("failed", reason)

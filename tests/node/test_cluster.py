@@ -118,7 +118,10 @@ async def test_clusters_of_other_names_and_static_peers(tmp_path):
     with network(2) as net:
         async with node(tmp_path / "a", "--cluster", "one", prefix=net.prefix(0)) as a:
             await wait_for(lambda: a.master is not None, a)
-            peer = f"{a.addresses[0]}/p2p/{a.peer_id}"
+            assert a.status is not None
+            (peer, *_) = a.status["nodes"][0]["addresses"]
+            assert peer == f"{a.addresses[0]}/p2p/{a.peer_id}"
+            assert peer in a.log
             stranger = ("--cluster", "two", "--peer", peer)
             async with node(tmp_path / "b", *stranger, prefix=net.prefix(1)) as b:
                 await wait_for(lambda: b.master is not None, b)

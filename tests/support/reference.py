@@ -69,7 +69,9 @@ class Reference:
         return rounded.view(self._torch.uint16).numpy()
 
 
-def write_tiny_llama(directory: Path, tokenizer: Path, **settings: Any) -> Path:
+def write_tiny_llama(
+    directory: Path, tokenizer: Path, *, head_dim: int = 16, **settings: Any
+) -> Path:
     """Write a random Llama of 3 layers in bfloat16 that uses the tokenizer in another checkpoint.
 
     Its weights are large enough that what it says depends on all of the prompt.
@@ -85,7 +87,7 @@ def write_tiny_llama(directory: Path, tokenizer: Path, **settings: Any) -> Path:
         num_hidden_layers=3,
         num_attention_heads=4,
         num_key_value_heads=2,
-        head_dim=16,
+        head_dim=head_dim,
         max_position_embeddings=512,
         initializer_range=0.3,
         tie_word_embeddings=False,
