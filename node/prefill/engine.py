@@ -113,7 +113,11 @@ class EnginePrefill:
     def _failed(self, message: Failed) -> Event:
         if self._accepted:
             return TransferFailed(message.reason, retryable=message.code == "engine")
-        codes: dict[str, RefuseCode] = {"too_long": "too_long", "bad_request": "bad_request"}
+        codes: dict[str, RefuseCode] = {
+            "too_long": "too_long",
+            "bad_request": "bad_request",
+            "unsupported": "layout_mismatch",
+        }
         code = codes.get(message.code, "busy")
         return Refused(Refuse(code, message.reason, retryable=code == "busy"))
 
