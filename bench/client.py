@@ -8,7 +8,7 @@ from typing import Final
 import httpx
 import msgspec
 
-__all__ = ["BenchError", "TimedAnswer", "measure_engine", "timed_chat"]
+__all__ = ["BenchError", "Report", "TimedAnswer", "measure_engine", "timed_chat"]
 
 TIMEOUT: Final = httpx.Timeout(600.0, connect=10.0)
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from statistics import median
 
 import msgspec
 
-from bench.client import TimedAnswer, measure_engine, timed_chat
+from bench.client import timed_chat
 from bench.nodes import LocalNode
+from bench.rounds import Rounds, warm_up
 
 __all__ = ["Handoff", "Local", "Remote", "measure_handoff"]
 
@@ -71,45 +71,37 @@ def measure_handoff(
         BenchError: a node answered with an error.
     """
     tell("warming up")
-    timed_chat(decode.api, model, "Say hello. " * 64, prefill="remote", max_tokens=4)
-    tokens, alone, remote = 0, list[float](), list[TimedAnswer]()
+    warm_up(decode, model)
+    measured = Rounds(prefill, decode, model)
     for index in range(rounds):
         tell(f"remote prefill, round {index + 1} of {rounds}")
-        text = prompt if index == 0 else f"Copy {index + 1}.\n\n{prompt}"
-        counted, seconds = measure_engine(prefill.api, model, text)
-        alone.append(seconds)
         # The answer of the first round is shown; of the others only the first token is timed.
-        limit = 48 if index == 0 else 1
-        remote.append(timed_chat(decode.api, model, text, prefill="remote", max_tokens=limit))
-        tokens = tokens or counted
+        if index == 0:
+            measured.measure(prompt, max_tokens=48)
+        else:
+            measured.measure(f"Copy {index + 1}.\n\n{prompt}")
     tell("local prefill (this is the slow one)")
     local = timed_chat(decode.api, model, prompt, prefill="local")
-    ttft, engine = median(answer.ttft_s for answer in remote), median(alone)
-    first = remote[0].report
+    answer, first = measured.answers[0].text, measured.reports[0]
     return Handoff(
         model=model,
-        prompt_tokens=tokens,
-        answer=remote[0].text,
-        answers_equal=remote[0].text == local.text,
+        prompt_tokens=measured.prompt_tokens,
+        answer=answer,
+        answers_equal=answer == local.text,
         local=Local(ttft_s=local.ttft_s, prefill_s=local.report.prefill_ms / 1000),
         remote=Remote(
-            ttft_s=ttft,
-            prefill_s=median(answer.report.prefill_ms for answer in remote) / 1000,
-            engine_prefill_s=engine,
+            ttft_s=measured.ttft_s,
+            prefill_s=measured.median_of(lambda each: each.prefill_ms) / 1000,
+            engine_prefill_s=measured.engine_prefill_s,
             bytes=first.bytes,
-            mb_per_s=median(
-                answer.report.bytes / 1000 / max(answer.report.transfer_ms, 0.001)
-                for answer in remote
+            mb_per_s=measured.median_of(
+                lambda each: each.bytes / 1000 / max(each.transfer_ms, 0.001)
             ),
-            hidden_fraction=median(
-                answer.report.hidden_ms / max(answer.report.transfer_ms, 0.001) for answer in remote
-            ),
+            hidden_fraction=measured.hidden_fraction,
             codec=first.codec,
             ratio=first.raw_bytes / max(first.bytes, 1),
         ),
-        speedup=local.ttft_s / ttft,
-        overhead=median(
-            answer.ttft_s / seconds for answer, seconds in zip(remote, alone, strict=True)
-        ),
+        speedup=local.ttft_s / measured.ttft_s,
+        overhead=measured.overhead,
         rounds=rounds,
     )

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from statistics import median
 
 import msgspec
 
-from bench.client import TimedAnswer, measure_engine, timed_chat
 from bench.nodes import LocalNode
+from bench.rounds import Rounds, warm_up
 
 __all__ = ["PrefillReport", "PrefillRow", "measure_prefill", "prompt_of"]
 
@@ -61,34 +60,25 @@ def measure_prefill(
         BenchError: a node answered with an error.
     """
     tell("warming up")
-    timed_chat(decode.api, model, "Say hello. " * 64, prefill="remote", max_tokens=1)
+    warm_up(decode, model)
     rows: list[PrefillRow] = []
     for index, prompt in enumerate(prompts):
-        tokens, alone, answers = 0, list[float](), list[TimedAnswer]()
+        measured = Rounds(prefill, decode, model)
         for turn in range(rounds):
             tell(f"prompt {index + 1} of {len(prompts)}, round {turn + 1} of {rounds}")
-            # Nothing of it is in the prefill engine's prefix cache.
-            text = f"Length {index}, copy {turn}.\n\n{prompt}"
-            tokens, seconds = measure_engine(prefill.api, model, text)
-            alone.append(seconds)
-            answers.append(timed_chat(decode.api, model, text, prefill="remote", max_tokens=1))
-        rows.append(_row(tokens, alone, answers))
+            measured.measure(f"Length {index}, copy {turn}.\n\n{prompt}")
+        rows.append(_row(measured))
     return PrefillReport(model=model, rounds=rounds, rows=rows)
 
 
-def _row(tokens: int, alone: Sequence[float], answers: Sequence[TimedAnswer]) -> PrefillRow:
-    reports = [answer.report for answer in answers]
+def _row(measured: Rounds) -> PrefillRow:
     return PrefillRow(
-        prompt_tokens=tokens,
-        ttft_s=median(answer.ttft_s for answer in answers),
-        engine_prefill_s=median(alone),
-        rest_s=median((report.ttft_ms - report.prefill_ms) / 1e3 for report in reports),
-        transfer_s=median(report.transfer_ms / 1e3 for report in reports),
-        hidden_fraction=median(
-            report.hidden_ms / max(report.transfer_ms, 0.001) for report in reports
-        ),
-        bytes=reports[-1].bytes,
-        overhead=median(
-            answer.ttft_s / engine for answer, engine in zip(answers, alone, strict=True)
-        ),
+        prompt_tokens=measured.prompt_tokens,
+        ttft_s=measured.ttft_s,
+        engine_prefill_s=measured.engine_prefill_s,
+        rest_s=measured.median_of(lambda each: (each.ttft_ms - each.prefill_ms) / 1e3),
+        transfer_s=measured.median_of(lambda each: each.transfer_ms / 1e3),
+        hidden_fraction=measured.hidden_fraction,
+        bytes=measured.reports[-1].bytes,
+        overhead=measured.overhead,
     )

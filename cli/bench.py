@@ -8,7 +8,8 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.prefill import PrefillReport, measure_prefill, prompt_of
-from cli.local_pair import SMALL_MODEL, demo_prompt, local_pair
+from cli.local_pair import demo_prompt, local_pair
+from node.models import BUNDLED_MODEL
 
 __all__ = ["bench"]
 
@@ -20,7 +21,7 @@ def bench() -> None:
 
 @bench.command()
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
-@click.option("--model", default=SMALL_MODEL, show_default=True, metavar="M")
+@click.option("--model", default=BUNDLED_MODEL, show_default=True, metavar="M")
 @click.option(
     "--words",
     multiple=True,

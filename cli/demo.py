@@ -11,7 +11,8 @@ from rich.panel import Panel
 from rich.table import Table
 
 from bench.handoff import Handoff, measure_handoff
-from cli.local_pair import SMALL_MODEL, demo_prompt, local_pair
+from cli.local_pair import demo_prompt, local_pair
+from node.models import BUNDLED_MODEL
 
 __all__ = ["demo", "show"]
 
@@ -25,9 +26,9 @@ def demo(as_json: bool, rounds: int) -> None:
     Starts a prefill node (vLLM) and a decode node (MLX) on the loopback interface, lets them find
     each other, and has them read a long prompt: first vLLM for MLX, then MLX by itself.
     """
-    with local_pair(SMALL_MODEL, "demo") as (prefill, decode, tell):
+    with local_pair(BUNDLED_MODEL, "demo") as (prefill, decode, tell):
         result = measure_handoff(
-            prefill, decode, SMALL_MODEL, demo_prompt(), rounds=rounds, tell=tell
+            prefill, decode, BUNDLED_MODEL, demo_prompt(), rounds=rounds, tell=tell
         )
     if as_json:
         click.echo(msgspec.json.encode(result).decode())

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import resources
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 from rich.console import Console
 from rich.text import Text
@@ -15,9 +15,7 @@ from rich.text import Text
 from bench.client import BenchError
 from bench.nodes import LocalNode, NodeFailed, start_pair
 
-__all__ = ["SMALL_MODEL", "Tell", "demo_prompt", "local_pair"]
-
-SMALL_MODEL: Final = "SmolLM2-135M-Instruct"
+__all__ = ["Tell", "demo_prompt", "local_pair"]
 
 Tell: TypeAlias = Callable[[str], None]
 """Says in words what is being done."""

@@ -6,13 +6,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import TypeAlias
 
-from loguru import logger
-
 from node.transport.errors import StreamClosed, TransportError
 from node.transport.streams import ByteStream
 from protocols.cache import CacheLayout
 from protocols.errors import ProtocolError
-from protocols.kv_prefill.client import Client, Completed, Event, TransferFailed
+from protocols.kv_prefill.client import Client, Event, TransferFailed
 from protocols.kv_prefill.coverage import Coverage
 from protocols.kv_prefill.messages import PROTOCOL_ID, Request
 
@@ -41,10 +39,7 @@ class RemotePrefill:
         return self._client.wanted == 0 and not self._broken
 
     async def next_event(self) -> Event:
-        """See `PrefillSource.next_event`.
-
-        A broken stream or protocol is a `TransferFailed`, or `Completed` where nothing was missing.
-        """
+        """See `PrefillSource.next_event`. A broken stream or protocol is a `TransferFailed`."""
         client = self._client
         try:
             while True:
@@ -61,13 +56,8 @@ class RemotePrefill:
         except ProtocolError as error:
             return self._break_off(f"it broke the protocol: {error}", retryable=False)
 
-    def _break_off(self, reason: str, *, retryable: bool) -> Event:
+    def _break_off(self, reason: str, *, retryable: bool) -> TransferFailed:
         self._broken = True
-        if self.coverage.complete:
-            logger.debug(
-                "the end of a prefill went wrong, of which nothing was missing: {}", reason
-            )
-            return Completed(None)
         return TransferFailed(reason, retryable)
 
     async def _read(self, size: int) -> memoryview:

@@ -7,6 +7,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 import trio
+from loguru import logger
 
 from node.instances.connection import RequestHandle
 from node.prefill.source import PrefillSource
@@ -53,6 +54,7 @@ class _Clock(msgspec.Struct):
     accepted: float = 0.0
     first_chunk: float = 0.0
     last_chunk: float = 0.0
+    done: Done | None = None
 
 
 async def inject_all(
@@ -82,8 +84,6 @@ async def inject_all(
         event: Event | None = None
         with trio.move_on_after(timeout):
             event = await source.next_event()
-        if event is None and source.coverage.complete:
-            event = Completed(None)
         if event is None:
             result.reason = f"it sent nothing for {timeout:.0f} s"
             break
@@ -95,10 +95,21 @@ async def inject_all(
             await progress(usable)
     result.usable_end = source.coverage.usable_end
     result.transfer_s = clock.last_chunk - clock.first_chunk
-    computed_at = clock.accepted + result.compute_s
-    hidden = min(clock.last_chunk, computed_at) - clock.first_chunk
-    result.hidden_s = max(0.0, hidden) if result.complete else 0.0
+    if source.coverage.complete:
+        _complete(result, clock)
     return result
+
+
+def _complete(result: Transfer, clock: _Clock) -> None:
+    """Note that nothing is missing: that counts, not how the source has ended."""
+    if result.reason:
+        logger.debug("the end of a prefill went wrong, after all had come: {}", result.reason)
+    result.complete, result.reason = True, ""
+    # The compute time is the server's word, or else judged by when chunks came.
+    waited = clock.last_chunk - clock.accepted
+    result.compute_s = waited if clock.done is None else clock.done.timings.compute_s
+    computed_at = clock.accepted + result.compute_s
+    result.hidden_s = max(0.0, min(clock.last_chunk, computed_at) - clock.first_chunk)
 
 
 async def _take(
@@ -122,8 +133,7 @@ async def _take(
         case TransferFailed():
             result.reason = event.reason
         case Completed():
-            result.complete = True
-            result.compute_s = _compute_s(event.done, clock)
+            clock.done = event.done
     return True
 
 
@@ -131,8 +141,3 @@ async def _open(accept: Accept, handle: RequestHandle, end: int, result: Transfe
     result.cached = accept.cached
     result.codec = accept.codec
     await handle.send(Receive(request=handle.id, start=0, end=end, dtype=accept.layout.dtype))
-
-
-def _compute_s(done: Done | None, clock: _Clock) -> float:
-    """Return the compute time, by the server's word or else by when chunks came."""
-    return done.timings.compute_s if done is not None else clock.last_chunk - clock.accepted

@@ -19,6 +19,7 @@ from tests.support.api import (
     load,
     own_record,
     post,
+    record_of,
     streaming,
     until,
 )
@@ -54,8 +55,9 @@ def wait_for_work(node: LocalNode) -> None:
     until(lambda: load(node) > 0)
 
 
-def states(node: LocalNode) -> list[str]:
-    return [each["state"] for each in own_record(node)["instances"]]
+def states(node: LocalNode, peer_id: str | None = None) -> list[str]:
+    """Return the states of a node's instances, or of another's as the node knows them."""
+    return [each["state"] for each in record_of(node, peer_id)["instances"]]
 
 
 def kill_engine(node: LocalNode) -> None:
@@ -70,13 +72,7 @@ def wait_for_restart(node: LocalNode, pair: Pair) -> None:
     until(lambda: states(node) == ["ready"], seconds=120)
     peer = own_record(node)["peer_id"]
     for other in pair:
-        until(lambda other=other: _seen_state(other, peer) == "ready")
-
-
-def _seen_state(node: LocalNode, peer_id: str) -> str:
-    document: dict[str, Any] = node.document("/v1/cluster")
-    record = next(each for each in document["nodes"] if each["peer_id"] == peer_id)
-    return record["instances"][0]["state"]
+        until(lambda other=other: states(other, peer) == ["ready"])
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ import msgspec
 import pytest
 
 from tests.support.api import MODEL
-from tests.support.netns import network
+from tests.support.netns import Network, network
 from tests.support.prompts import question
 
 pytestmark = [pytest.mark.e2e, pytest.mark.engine]
@@ -120,16 +120,20 @@ class Machine:
             assert time.monotonic() < deadline, f"{cluster}\n{self.log()}"
 
 
+def machines_on(cables: Network, directory: Path, model: Path) -> tuple[Machine, Machine]:
+    """Return two machines with homes in `directory`, and the model's directory in common."""
+    homes = [directory / str(index) for index in range(2)]
+    for home in homes:
+        home.mkdir()
+    first, second = (
+        Machine(cables.prefix(index), home, model.parent) for index, home in enumerate(homes)
+    )
+    return first, second
+
+
 def test_two_machines_find_each_other_and_serve(tmp_path: Path, smollm2_path: Path):
     with network(2) as cables, ExitStack() as stack:
-        homes = [tmp_path / name for name in ("prefill", "decode")]
-        for home in homes:
-            home.mkdir()
-        machines = [
-            Machine(cables.prefix(index), home, smollm2_path.parent)
-            for index, home in enumerate(homes)
-        ]
-        prefill, decode = machines
+        prefill, decode = machines = machines_on(cables, tmp_path, smollm2_path)
         stack.enter_context(prefill.up("prefill"))
         prefill.wait_for_nodes(1)
         stack.enter_context(decode.up("decode"))
@@ -155,13 +159,7 @@ def test_answers_come_while_the_prefill_machines_cable_is_pulled_and_after(
     tmp_path: Path, smollm2_path: Path
 ):
     with network(2) as cables, ExitStack() as stack:
-        homes = [tmp_path / name for name in ("prefill", "decode")]
-        for home in homes:
-            home.mkdir()
-        prefill, decode = (
-            Machine(cables.prefix(index), home, smollm2_path.parent)
-            for index, home in enumerate(homes)
-        )
+        prefill, decode = machines_on(cables, tmp_path, smollm2_path)
         stack.enter_context(prefill.up("prefill"))
         stack.enter_context(decode.up("decode"))
         decode.wait_until_ready(2)

@@ -12,7 +12,7 @@ import psutil
 
 from bench.nodes import LocalNode
 
-__all__ = ["MODEL", "chat", "engine_pids", "load", "own_record", "streaming", "until"]
+__all__ = ["MODEL", "chat", "engine_pids", "load", "own_record", "record_of", "streaming", "until"]
 
 MODEL = "SmolLM2-135M-Instruct"
 TIMEOUT = httpx.Timeout(300, connect=10)
@@ -63,8 +63,14 @@ def streaming(node: LocalNode, content: str, **options: Any) -> Iterator[Iterato
 
 def own_record(node: LocalNode) -> dict[str, Any]:
     """Return what a node says of itself."""
+    return record_of(node)
+
+
+def record_of(node: LocalNode, peer_id: str | None = None) -> dict[str, Any]:
+    """Return what a node knows of another, or of itself."""
     document: dict[str, Any] = node.document("/v1/cluster")
-    return next(each for each in document["nodes"] if each["peer_id"] == document["self"])
+    wanted = peer_id or document["self"]
+    return next(each for each in document["nodes"] if each["peer_id"] == wanted)
 
 
 def load(node: LocalNode) -> int:

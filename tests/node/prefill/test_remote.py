@@ -22,6 +22,7 @@ from protocols.kv_prefill.codec import encode_chunk
 from protocols.kv_prefill.messages import (
     Accept,
     Done,
+    Failed,
     Request,
     ServerMessage,
     Timings,
@@ -119,6 +120,7 @@ async def transfer(stream: ScriptedStream) -> Transfer:
         pytest.param(ALL, StreamClosed("closed"), "closed", id="closed without a word"),
         pytest.param(ALL, StreamReset("reset"), "reset", id="reset"),
         pytest.param(ALL, None, "reset", id="silent"),
+        pytest.param(ALL + frame(Failed("it died", True)), None, "closed", id="failed"),
         pytest.param(ALL + ACCEPT, None, "reset", id="out of order"),
         pytest.param(ALL + b"\xff" * 64, None, "reset", id="nonsense"),
     ],
