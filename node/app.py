@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -21,39 +22,66 @@ from node.http.server import serve
 from node.identity import Identity, open_identity
 from node.instances.instance import Instance, InstanceSpec
 from node.instances.manager import InstanceManager
+from node.instances.process import engine_command
 from node.models import BUNDLED_MODEL, ModelStore
 from node.services import connect
 from protocols.engine import EngineName
 from protocols.gossip import Role
 
-__all__ = ["OnLoading", "run"]
+__all__ = ["Companion", "EnginePlan", "OnLoading", "run"]
 
 OnLoading: TypeAlias = Callable[[Instance, str, float], None]
 """Told the instance, the stage of its loading and how far that is, from 0 to 1."""
 
 EnginePlan: TypeAlias = tuple[tuple[EngineName, tuple[Role, ...]], ...]
+"""The engines that a node starts, and what each of them does."""
+
+Companion: TypeAlias = Callable[[Cluster], Awaitable[None]]
+"""Runs beside a node, from when it has joined until it leaves."""
 
 
-def run(config: NodeConfig, on_loading: OnLoading | None = None) -> None:
+@dataclass(frozen=True)
+class _Parts:
+    """What a node is made of, its configuration apart."""
+
+    engines: EnginePlan
+    command: Callable[[EngineName], list[str]]
+    models: tuple[str, ...]
+    store: ModelStore
+    on_loading: OnLoading
+    companion: Companion | None
+
+
+def run(
+    config: NodeConfig,
+    on_loading: OnLoading | None = None,
+    *,
+    engines: EnginePlan | None = None,
+    command: Callable[[EngineName], list[str]] = engine_command,
+    companion: Companion | None = None,
+) -> None:
     """Run a node until it is interrupted or terminated.
 
     Args:
         config: how it is set up.
         on_loading: told how far the loading of each model is; left out, the log is.
+        engines: what to start; left out, what is installed here and the configuration decide.
+        command: returns the command of an engine's process.
+        companion: runs beside the node, and watches it.
 
     Raises:
         BatonError: it cannot run as it is set up.
     """
-    on_loading = on_loading or _log_loading
-    hardware = detect()
-    engines = plan_engines(config.role, config.engine, hardware)
+    if engines is None:
+        engines = plan_engines(config.role, config.engine, detect())
     store = ModelStore(config.models_dir)
     models = _models(config, store) if engines else ()
     if not engines:
         logger.warning("no engine is installed: this node forwards requests to others")
+    parts = _Parts(engines, command, models, store, on_loading or _log_loading, companion)
     with open_identity(config.data_dir) as identity:
         try:
-            trio.run(_run_until_signal, config, identity, engines, models, store, on_loading)
+            trio.run(_run_until_signal, config, identity, parts)
         except BaseExceptionGroup as group:
             told, others = group.split(BatonError)
             if told is None or others is not None:
@@ -82,18 +110,11 @@ def _models(config: NodeConfig, store: ModelStore) -> tuple[str, ...]:
     return (BUNDLED_MODEL,)
 
 
-async def _run_until_signal(
-    config: NodeConfig,
-    identity: Identity,
-    engines: EnginePlan,
-    models: tuple[str, ...],
-    store: ModelStore,
-    on_loading: OnLoading,
-) -> None:
+async def _run_until_signal(config: NodeConfig, identity: Identity, parts: _Parts) -> None:
     stop = trio.Event()
 
     async def run_node() -> None:
-        await _run(config, identity, engines, models, store, on_loading, stop)
+        await _run(config, identity, parts, stop)
         nursery.cancel_scope.cancel()
 
     with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
@@ -108,42 +129,38 @@ async def _run_until_signal(
                 stop.set()
 
 
-async def _run(
-    config: NodeConfig,
-    identity: Identity,
-    engines: EnginePlan,
-    models: tuple[str, ...],
-    store: ModelStore,
-    on_loading: OnLoading,
-    stop: trio.Event,
-) -> None:
+async def _run(config: NodeConfig, identity: Identity, parts: _Parts, stop: trio.Event) -> None:
     options = ClusterOptions(
         cluster=config.cluster,
         interfaces=config.interfaces,
         port=config.port,
         peers=config.peers,
-        roles=tuple(dict.fromkeys(role for _, roles in engines for role in roles)),
-        engines=tuple(name for name, _ in engines),
+        roles=tuple(dict.fromkeys(role for _, roles in parts.engines for role in roles)),
+        engines=tuple(name for name, _ in parts.engines),
         api=f"{config.api_host}:{config.api_port}",
         version=_version(),
     )
     async with Cluster.joined(identity, options) as cluster:
         instances = InstanceManager(
-            lambda: cluster.update_instances(instances.records()), on_loading
+            lambda: cluster.update_instances(instances.records()),
+            parts.on_loading,
+            parts.command,
         )
-        for model in models:
-            for engine, roles in engines:
+        for model in parts.models:
+            for engine, roles in parts.engines:
                 spec = InstanceSpec(
                     model=_model_name(model),
                     engine=engine,
                     roles=roles,
                     memory_bytes=config.memory,
                 )
-                instances.add(spec, partial(store.ensure, model))
+                instances.add(spec, partial(parts.store.ensure, model))
         backend = connect(config, cluster, instances)
         app = create_app(backend, default_prefill=config.remote_prefill)
         async with trio.open_nursery() as engines_nursery:
             engines_nursery.start_soon(instances.run)
+            if parts.companion is not None:
+                engines_nursery.start_soon(parts.companion, cluster)
             # Running requests are answered to the end, within the server's grace period, so the
             # engines go after it; the cluster's goodbye comes last.
             async with trio.open_nursery() as serving:
