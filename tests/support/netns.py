@@ -6,31 +6,113 @@ no default route: what the nodes send reaches nobody else.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import secrets
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
 
 import pytest
 
 __all__ = ["Network", "network"]
 
+_CLONE_NEWNET: Final = 0x40000000
+_NAMESPACES: Final = Path("/run/netns")
+
 
 class Network:
     """Namespaces `0..n-1`, with addresses `10.77.0.1..n` on an interface called `net0` in each."""
 
-    def __init__(self, names: list[str]) -> None:
+    def __init__(self, bridge: str, names: list[str]) -> None:
+        self._bridge = bridge
         self._names = names
+        self._parts = 0
 
     def prefix(self, index: int) -> list[str]:
         """Return the words before a command that run it in a namespace."""
         return ["ip", "netns", "exec", self._names[index]]
 
+    @contextmanager
+    def inside(self, index: int) -> Iterator[None]:
+        """Have the calling thread open its sockets in a namespace."""
+        with Path("/proc/thread-self/ns/net").open() as home:
+            with (_NAMESPACES / self._names[index]).open() as there:
+                _enter(there.fileno())
+            try:
+                yield
+            finally:
+                _enter(home.fileno())
+
     def set_cable(self, index: int, *, plugged: bool) -> None:
         """Plug or pull the cable of a namespace."""
         _ip("-n", self._names[index], "link", "set", "net0", "up" if plugged else "down")
+
+    def split(self, *groups: Iterable[int]) -> None:
+        """Let namespaces of different groups hear nothing of each other; cables stay plugged."""
+        for group in groups:
+            self._parts += 1
+            part = f"part{self._parts}"
+            self._add_bridge(part)
+            self._move(group, part)
+
+    def join(self) -> None:
+        """Undo `split`."""
+        self._move(range(len(self._names)), "br0")
+        for part in range(1, self._parts + 1):
+            _ip("-n", self._bridge, "link", "del", f"part{part}")
+        self._parts = 0
+
+    def set_deaf(self, index: int, *, deaf: bool) -> None:
+        """Keep everything from reaching a namespace; what it says goes out as before."""
+        flag = "off" if deaf else "on"
+        flags = (word for name in _DELIVERY for word in (name, flag))
+        port = ("link", "set", f"port{index}", "type", "bridge_slave")
+        _ip("-n", self._bridge, *port, *flags, "fdb_flush")
+
+    def set_rate(self, index: int, mbit_per_s: float) -> None:
+        """Limit what a namespace sends."""
+        limit = ("rate", f"{mbit_per_s}mbit", "burst", "64kb", "latency", "100ms")
+        device = ("qdisc", "replace", "dev", "net0", "root", "tbf")
+        _run("tc", "-n", self._names[index], *device, *limit)
+
+    def set_loss(self, index: int, percent: int) -> None:
+        """Lose so many of the packets that a namespace is sent; needs nftables."""
+        if shutil.which("nft") is None:
+            pytest.skip("lossy links need nftables")
+        rules = (
+            "table inet loss\n"
+            "delete table inet loss\n"
+            "table inet loss { chain input { type filter hook input priority 0; policy accept;\n"
+            f'iifname "net0" numgen random mod 100 < {percent} drop; }}; }}\n'
+        )
+        _run(*self.prefix(index), "nft", "-f", "-", text=rules)
+
+    def _add_bridge(self, name: str) -> None:
+        # Without snooping, multicast is flooded at once, as in a switch that does not know it.
+        _ip("-n", self._bridge, "link", "add", name, "type", "bridge", "mcast_snooping", "0")
+        _ip("-n", self._bridge, "link", "set", name, "up")
+
+    def _move(self, indices: Iterable[int], bridge: str) -> None:
+        for index in indices:
+            _ip("-n", self._bridge, "link", "set", f"port{index}", "master", bridge)
+
+    def _plug_in(self, index: int) -> None:
+        name, port = self._names[index], f"port{index}"
+        _ip(
+            *("-n", self._bridge, "link", "add", port, "type", "veth"),
+            *("peer", "name", "net0", "netns", name),
+        )
+        _ip("-n", self._bridge, "link", "set", port, "master", "br0", "up")
+        _ip("-n", name, "address", "add", f"10.77.0.{index + 1}/24", "dev", "net0")
+        _ip("-n", name, "link", "set", "net0", "up")
+
+
+_DELIVERY: Final = ("flood", "mcast_flood", "bcast_flood", "learning")
+"""Without these a bridge delivers nothing to a port, once it has forgotten who is there."""
 
 
 @contextmanager
@@ -51,22 +133,24 @@ def network(count: int) -> Iterator[Network]:
                 pytest.skip(f"network namespaces cannot be made here: {error.stderr.strip()}")
             made.append(name)
             _ip("-n", name, "link", "set", "lo", "up")
-        _ip("-n", bridge, "link", "add", "br0", "type", "bridge", "mcast_snooping", "0")
-        _ip("-n", bridge, "link", "set", "br0", "up")
-        for index, name in enumerate(names):
-            port = f"port{index}"
-            _ip(
-                *("-n", bridge, "link", "add", port, "type", "veth"),
-                *("peer", "name", "net0", "netns", name),
-            )
-            _ip("-n", bridge, "link", "set", port, "master", "br0", "up")
-            _ip("-n", name, "address", "add", f"10.77.0.{index + 1}/24", "dev", "net0")
-            _ip("-n", name, "link", "set", "net0", "up")
-        yield Network(names)
+        cables = Network(bridge, names)
+        cables._add_bridge("br0")
+        for index in range(count):
+            cables._plug_in(index)
+        yield cables
     finally:
         for name in made:
             _ip("netns", "del", name)
 
 
+def _enter(namespace: int) -> None:
+    if ctypes.CDLL(None, use_errno=True).setns(namespace, _CLONE_NEWNET) != 0:
+        raise OSError(ctypes.get_errno(), "cannot enter the network namespace")
+
+
 def _ip(*words: str) -> None:
-    subprocess.run(["ip", *words], check=True, capture_output=True, text=True, timeout=10)
+    _run("ip", *words)
+
+
+def _run(*words: str, text: str = "") -> None:
+    subprocess.run(words, input=text, check=True, capture_output=True, text=True, timeout=10)

@@ -1,4 +1,4 @@
-"""Starts nodes (the cluster half alone) as processes, and watches what they say."""
+"""Starts nodes as processes, and watches what they say."""
 
 from __future__ import annotations
 
@@ -49,6 +49,15 @@ class NodeProcess:
         nodes = self.status["nodes"] if self.status else []
         return {each["peer_id"]: each["state"] for each in nodes}
 
+    def ready(self) -> set[str]:
+        """Return the members that have an instance ready, by peer id."""
+        nodes = self.status["nodes"] if self.status else []
+        return {
+            each["peer_id"]
+            for each in nodes
+            if any(instance["state"] == "ready" for instance in each["instances"])
+        }
+
     def sees(self, *others: NodeProcess) -> bool:
         """Whether the others are alive in this node's view."""
         states = self.states()
@@ -73,16 +82,20 @@ class NodeProcess:
 
 @asynccontextmanager
 async def node(
-    data_dir: Path, *arguments: str, prefix: Sequence[str] = ()
+    data_dir: Path,
+    *arguments: str,
+    prefix: Sequence[str] = (),
+    module: str = "tests.support.node_process",
 ) -> AsyncGenerator[NodeProcess]:
     """Run a node while open.
 
     Args:
         data_dir: its data directory.
-        arguments: of `tests.support.node_process`.
+        arguments: of `module`.
         prefix: words before the command, to run it elsewhere.
+        module: which of the nodes of this package; the default has the cluster half alone.
     """
-    command = [*prefix, sys.executable, "-m", "tests.support.node_process", str(data_dir)]
+    command = [*prefix, sys.executable, "-m", module, str(data_dir)]
     async with trio.open_nursery() as nursery:
         process = await trio.lowlevel.open_process(
             [*command, *arguments],
