@@ -23,10 +23,10 @@ from node.identity import Identity, open_identity
 from node.instances.instance import Instance, InstanceSpec
 from node.instances.manager import InstanceManager
 from node.instances.process import engine_command
-from node.models import BUNDLED_MODEL, ModelStore
+from node.models import BUNDLED_MODEL, ModelStore, watch_models
 from node.services import connect
 from protocols.engine import EngineName
-from protocols.gossip import Role
+from protocols.gossip import Accelerator, Role
 
 __all__ = ["Companion", "EnginePlan", "OnLoading", "run"]
 
@@ -45,6 +45,7 @@ class _Parts:
     """What a node is made of, its configuration apart."""
 
     engines: EnginePlan
+    accelerator: Accelerator
     command: Callable[[EngineName], list[str]]
     models: tuple[str, ...]
     store: ModelStore
@@ -72,13 +73,22 @@ def run(
     Raises:
         BatonError: it cannot run as it is set up.
     """
+    hardware = detect()
     if engines is None:
-        engines = plan_engines(config.role, config.engine, detect())
+        engines = plan_engines(config.role, config.engine, hardware)
     store = ModelStore(config.models_dir)
     models = _models(config, store) if engines else ()
     if not engines:
         logger.warning("no engine is installed: this node forwards requests to others")
-    parts = _Parts(engines, command, models, store, on_loading or _log_loading, companion)
+    parts = _Parts(
+        engines=engines,
+        accelerator=hardware.accelerator,
+        command=command,
+        models=models,
+        store=store,
+        on_loading=on_loading or _log_loading,
+        companion=companion,
+    )
     with open_identity(config.data_dir) as identity:
         try:
             trio.run(_run_until_signal, config, identity, parts)
@@ -137,6 +147,7 @@ async def _run(config: NodeConfig, identity: Identity, parts: _Parts, stop: trio
         peers=config.peers,
         roles=tuple(dict.fromkeys(role for _, roles in parts.engines for role in roles)),
         engines=tuple(name for name, _ in parts.engines),
+        accelerator=parts.accelerator,
         api=f"{config.api_host}:{config.api_port}",
         version=_version(),
     )
@@ -159,6 +170,7 @@ async def _run(config: NodeConfig, identity: Identity, parts: _Parts, stop: trio
         app = create_app(backend, default_prefill=config.remote_prefill)
         async with trio.open_nursery() as engines_nursery:
             engines_nursery.start_soon(instances.run)
+            engines_nursery.start_soon(watch_models, parts.store, cluster.update_models)
             if parts.companion is not None:
                 engines_nursery.start_soon(parts.companion, cluster)
             # Running requests are answered to the end, within the server's grace period, so the

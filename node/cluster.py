@@ -25,7 +25,14 @@ from node.routes import parse_peer, peer_address
 from node.status import ClusterStatus, render_status
 from node.transport.streams import ByteStream
 from protocols.engine import EngineName
-from protocols.gossip import Heartbeat, InstanceRecord, NodeRecord, Role
+from protocols.gossip import (
+    Accelerator,
+    Heartbeat,
+    InstanceRecord,
+    ModelRecord,
+    NodeRecord,
+    Role,
+)
 
 __all__ = ["ChangeListener", "Cluster", "ClusterOptions"]
 
@@ -48,6 +55,7 @@ class ClusterOptions(msgspec.Struct, frozen=True):
     """What every member has to know; None lets anyone on the network join."""
     roles: tuple[Role, ...] = ("prefill", "decode")
     engines: tuple[EngineName, ...] = ()
+    accelerator: Accelerator = "cpu"
     api: str = ""
     version: str = ""
 
@@ -148,6 +156,11 @@ class Cluster:
         return self._election.is_master
 
     @property
+    def term(self) -> int:
+        """The highest election term that this node knows of."""
+        return self._election.term
+
+    @property
     def links(self) -> tuple[Link, ...]:
         """Open links, the best of each peer first."""
         return self.host.links
@@ -170,6 +183,10 @@ class Cluster:
         """Say which instances this node has; published at once if that is new."""
         record = msgspec.structs.replace(self.own_record, instances=instances)
         self._membership.update(_with_memory(record))
+
+    def update_models(self, models: tuple[ModelRecord, ...]) -> None:
+        """Say which checkpoints are on this node's disk."""
+        self._membership.update(msgspec.structs.replace(self.own_record, models=models))
 
     def refresh(self) -> None:
         """Take addresses, interfaces and memory into this node's record anew."""
@@ -228,6 +245,7 @@ class Cluster:
             api=options.api,
             version=options.version,
             term=identity.term,
+            accelerator=options.accelerator,
         )
         return _with_memory(record)
 

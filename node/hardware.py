@@ -11,11 +11,10 @@ import msgspec
 
 from node.errors import NothingToRun
 from protocols.engine import EngineName
-from protocols.gossip import Role
+from protocols.gossip import Accelerator, Role
 
-__all__ = ["Accelerator", "EngineChoice", "Hardware", "RoleChoice", "detect", "plan_engines"]
+__all__ = ["EngineChoice", "Hardware", "RoleChoice", "detect", "plan_engines"]
 
-Accelerator: TypeAlias = Literal["apple", "nvidia", "cpu"]
 RoleChoice: TypeAlias = Literal["auto", "prefill", "decode", "both"]
 EngineChoice: TypeAlias = Literal["auto", "mlx", "vllm"]
 

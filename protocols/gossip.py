@@ -9,6 +9,7 @@ import msgspec
 from protocols.engine import EngineName
 
 __all__ = [
+    "Accelerator",
     "ElectionMessage",
     "GossipMessage",
     "Heartbeat",
@@ -18,11 +19,28 @@ __all__ = [
     "InterfaceClass",
     "InterfaceRecord",
     "Leave",
+    "ModelRecord",
     "NodeRecord",
+    "Quantization",
     "Role",
 ]
 
 Role: TypeAlias = Literal["prefill", "decode"]
+Accelerator: TypeAlias = Literal["apple", "nvidia", "cpu"]
+Quantization: TypeAlias = Literal[
+    "none",
+    "mlx",
+    "gptq",
+    "awq",
+    "fp8",
+    "nvfp4",
+    "mxfp4",
+    "compressed-tensors",
+    "bitsandbytes",
+    "gguf",
+    "other",
+]
+"""How a checkpoint's weights are stored; `none` is 16 or 32 bits a weight."""
 InterfaceClass: TypeAlias = Literal[
     "thunderbolt", "ethernet", "wifi", "other", "loopback", "virtual"
 ]
@@ -58,6 +76,20 @@ class InstanceRecord(msgspec.Struct, frozen=True):
     kv_bytes_per_token: int = 0
     reason: str = ""
     """Why it is not ready."""
+    progress: float = 0.0
+    """How far loading is, from 0 to 1."""
+    links: tuple[str, ...] = ()
+    """Of a decode instance: the ids of the only instances that may prefill for it; none for any."""
+
+
+class ModelRecord(msgspec.Struct, frozen=True, array_like=True):
+    """A checkpoint on a node's disk. Sent without field names: a node may have many."""
+
+    name: str
+    """As the node calls it: NAME or OWNER/NAME."""
+    base_model: str
+    quantization: Quantization
+    weight_bytes: int
 
 
 class NodeRecord(msgspec.Struct, frozen=True, tag="record"):
@@ -73,6 +105,7 @@ class NodeRecord(msgspec.Struct, frozen=True, tag="record"):
     """Multiaddrs without the peer id."""
     interfaces: tuple[InterfaceRecord, ...]
     roles: tuple[Role, ...]
+    """What its user lets it do, as far as its engines can."""
     engines: tuple[EngineName, ...]
     memory_total: int
     """Bytes."""
@@ -83,6 +116,9 @@ class NodeRecord(msgspec.Struct, frozen=True, tag="record"):
     version: str = ""
     term: int = 0
     """The highest election term that the node knows of."""
+    accelerator: Accelerator = "cpu"
+    models: tuple[ModelRecord, ...] = ()
+    """What is on its disk, loaded or not."""
 
 
 class Leave(msgspec.Struct, frozen=True, tag="leave"):

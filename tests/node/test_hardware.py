@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from node.errors import NothingToRun
-from node.hardware import Accelerator, EngineChoice, Hardware, RoleChoice, plan_engines
+from node.hardware import EngineChoice, Hardware, RoleChoice, plan_engines
 from protocols.engine import EngineName
+from protocols.gossip import Accelerator
 
 BOTH: tuple[EngineName, ...] = ("mlx", "vllm")
 
