@@ -34,7 +34,7 @@ _STATE_STYLES: Final = {
 
 class _Master(msgspec.Struct):
     peer_id: str = ""
-    term: int = 0
+    round: int = 0
 
 
 class _Memory(msgspec.Struct):
@@ -128,7 +128,7 @@ def _title(cluster: _Cluster, names: dict[str, str]) -> Text:
     if cluster.master is None:
         return title.append("no master elected")
     master = names.get(cluster.master.peer_id, cluster.master.peer_id)
-    return title.append(f"master {master} (term {cluster.master.term})")
+    return title.append(f"master {master} (term {cluster.master.round})")
 
 
 def _nodes_table(cluster: _Cluster) -> Table:

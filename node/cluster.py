@@ -86,7 +86,7 @@ class Cluster:
             identity.term,
             persist=identity.save_term,
             publish=self._membership.publish,
-            on_master=self._take_master,
+            on_change=self._take_standing,
         )
         self._discovery = Discovery(
             host,
@@ -252,12 +252,10 @@ class Cluster:
     def _take_event(self, event: Event) -> None:
         member = self.view.get(event.peer_id)
         if member is not None and event.peer_id != self.peer_id:
-            if event.change in {Change.GONE, Change.LEFT}:
-                self._election.gone(event.peer_id)
-            else:
+            self._election.take(event)
+            if event.change not in {Change.GONE, Change.LEFT}:
                 record = member.record
                 self._discovery.learn(record.peer_id, record.addresses, record.incarnation)
-                self._election.heard_term(record.term)
             if event.change is Change.LEFT:
                 self._discovery.forget(event.peer_id)
         for listener in self._listeners:
@@ -267,8 +265,10 @@ class Cluster:
     def _take_claim(self, claim: Heartbeat) -> None:
         self._election.heard(claim)
 
-    def _take_master(self, peer_id: str | None, term: int) -> None:
-        self._membership.update(msgspec.structs.replace(self.own_record, term=term))
+    def _take_standing(self) -> None:
+        peer_id, _ = self._election.master or ("", 0)
+        record = msgspec.structs.replace(self.own_record, term=self._election.term, master=peer_id)
+        self._membership.update(record)
         self._notify()
 
     def _link_changed(self, link: Link) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
+from node.election.terms import round_of
 from node.links import Link
 from node.membership.view import ClusterView, Member, State
 from node.routes import peer_address
@@ -20,6 +21,9 @@ class MasterStatus(msgspec.Struct, frozen=True):
 
     peer_id: str
     term: int
+    """Unique to the master's claim, and higher than that of any earlier one."""
+    round: int
+    """The part of the term that counts elections."""
 
 
 class MemoryStatus(msgspec.Struct, frozen=True):
@@ -131,7 +135,7 @@ def render_status(
     return ClusterStatus(
         cluster=view.own.cluster,
         self_id=view.self_id,
-        master=MasterStatus(*master) if master is not None else None,
+        master=MasterStatus(*master, round_of(master[1])) if master is not None else None,
         nodes=tuple(_render_node(member) for member in view.members),
         links=tuple(rows),
     )

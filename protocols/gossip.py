@@ -119,6 +119,8 @@ class NodeRecord(msgspec.Struct, frozen=True, tag="record"):
     accelerator: Accelerator = "cpu"
     models: tuple[ModelRecord, ...] = ()
     """What is on its disk, loaded or not."""
+    master: str = ""
+    """The peer id of the master that it follows, or its own; empty for none."""
 
 
 class Leave(msgspec.Struct, frozen=True, tag="leave"):
@@ -133,9 +135,9 @@ class Heartbeat(msgspec.Struct, frozen=True, tag="heartbeat"):
 
     peer_id: str
     term: int
-    seniority: int
-    """Milliseconds for which the sender had been up, by its own monotonic clock, when it claimed
-    the term; it stays the same for the whole term. More ranks first."""
+    """No other node ever claims the same; see `node/election/terms.py`."""
+    members: int = 1
+    """How many nodes the sender sees alive, itself included."""
 
 
 class Hello(msgspec.Struct, frozen=True, tag="hello"):

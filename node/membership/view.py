@@ -13,7 +13,8 @@ from protocols.gossip import InstanceRecord, Leave, NodeRecord
 __all__ = ["GONE_AFTER_S", "SUSPECT_AFTER_S", "Change", "ClusterView", "Event", "Member", "State"]
 
 SUSPECT_AFTER_S: Final = 5.0
-GONE_AFTER_S: Final = 10.0
+GONE_AFTER_S: Final = 9.0
+"""So that it is known of everywhere before 10 s are over."""
 _HELD_UP_S: Final = 1.0
 _FORGET_AFTER_S: Final = 3600.0
 

@@ -14,7 +14,7 @@ from tests.support.terminal import baton_terminal
 DOCUMENT = {
     "cluster": "home",
     "self": "peer-aaaaaaaa",
-    "master": {"peer_id": "peer-bbbbbbbb", "term": 3},
+    "master": {"peer_id": "peer-bbbbbbbb", "term": 3 << 31 | 99, "round": 3},
     "nodes": [
         {
             "peer_id": "peer-aaaaaaaa",

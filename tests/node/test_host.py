@@ -218,7 +218,7 @@ async def test_gossip_is_heard_and_bad_gossip_harms_nobody():
         pubsub = from_a._pubsub
         pubsub.topic_validators.clear()
         await pubsub.publish("baton/1/test", b"\xff\xff")
-        await pubsub.publish("baton/1/test", msgspec.msgpack.encode(Heartbeat(b.peer_id, 9, 9)))
+        await pubsub.publish("baton/1/test", msgspec.msgpack.encode(Heartbeat(b.peer_id, 9)))
         stream = await negotiate(link.connection, str(TProtocol(PROTOCOL_ID_V11)))
         await stream.send(b"\x05\xff\xff\xff\xff\xff")
         await until_heard(Leave(a.peer_id, 8))

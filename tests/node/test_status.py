@@ -24,10 +24,10 @@ def test_document_is_the_contract():
     view = ClusterView(own, 0.0)
     view.merge(node_record("b"), 0.0)
     view.connection_lost("b")
-    status = document(view, ("b", 4))
+    status = document(view, ("b", 4 << 31 | 1))
     assert status["cluster"] == "test"
     assert status["self"] == "me"
-    assert status["master"] == {"peer_id": "b", "term": 4}
+    assert status["master"] == {"peer_id": "b", "term": 4 << 31 | 1, "round": 4}
     assert [(each["peer_id"], each["state"]) for each in status["nodes"]] == [
         ("b", "suspect"),
         ("me", "alive"),

@@ -85,7 +85,7 @@ def test_new_incarnation_has_joined():
 def test_silence_makes_suspect_then_gone():
     view = view_with("a", "b")
     assert elapse(view, 0.0, SUSPECT_AFTER_S - 0.1) == []
-    view.merge(node_record("b", sequence=2), 4.0)
+    view.merge(node_record("b", sequence=2), 3.4)
     assert view.tick(SUSPECT_AFTER_S) == [Event(Change.SUSPECT, "a")]
     assert view.tick(SUSPECT_AFTER_S + 0.1) == []
     assert not view.is_alive("a")
