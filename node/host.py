@@ -16,30 +16,32 @@ from libp2p.crypto.keys import KeyPair
 from libp2p.custom_types import TProtocol
 from libp2p.network.config import RetryConfig
 from libp2p.network.connection.swarm_connection import SwarmConn
-from libp2p.network.exceptions import SwarmException
 from libp2p.network.swarm import Swarm
 from libp2p.peer.id import ID
 from libp2p.rcmgr import Direction
 from loguru import logger
-from multiaddr import Multiaddr
 
 from node import heartbeat
 from node.errors import NoUsableInterface, PeerUnreachable
-from node.interfaces import Interface, interface_towards
+from node.interfaces import Interface, interfaces_towards, is_scoped
 from node.libp2p_seam import (
     ConnectionObserver,
-    check_port_free,
     connection_config,
+    endpoints,
     forward_log,
     negotiate,
     remote_endpoint,
+    upgrade_inbound,
+    upgrade_outbound,
 )
 from node.links import Link, LinkListener, LinkTable
-from node.routes import Route, parse_address, tcp_address
+from node.listening import AnnouncedAddresses, Listening, check_port_free
+from node.routes import Route, parse_address, route_over, tcp_address
 from node.transport.errors import TransportError
 from node.transport.guard import byte_stream_handler
 from node.transport.host import new_fast_host
 from node.transport.streams import ByteStream
+from node.transport.tcp import open_stream
 from protocols.errors import ProtocolError
 
 __all__ = ["Handler", "PeerHost"]
@@ -49,6 +51,8 @@ Handler: TypeAlias = Callable[[ByteStream], Awaitable[None]]
 
 _DIAL_TIMEOUT_S: Final = 4.0
 _CLOSE_TIMEOUT_S: Final = 2.0
+_MAX_HANDSHAKES: Final = 64
+"""Connections that strangers have opened and not yet said who they are on."""
 
 
 class PeerHost:
@@ -83,7 +87,8 @@ class PeerHost:
         self._swarm = network
         self._swarm.retry_config = RetryConfig(max_retries=0)
         self._links = LinkTable()
-        self._listening: set[str] = set()
+        self._listening: Listening | None = None
+        self._handshakes = trio.CapacityLimiter(_MAX_HANDSHAKES)
         self._nursery: trio.Nursery | None = None
         self.set_handler(heartbeat.PROTOCOL_ID, heartbeat.answer)
 
@@ -96,11 +101,13 @@ class PeerHost:
             NoUsableInterface: no address could be listened on.
         """
         if self._port:
-            check_port_free(self._port)
+            await check_port_free(self._port, self.interfaces)
         forward_log()
         self._swarm.register_notifee(ConnectionObserver(self._connected, self._disconnected))
         async with self.libp2p.run(listen_addrs=[]), trio.open_nursery() as nursery:
             self._nursery = nursery
+            self._listening = Listening(nursery, self._accept, self._port)
+            self._swarm.listeners["baton"] = AnnouncedAddresses(lambda: self.addresses)
             await self._swarm.auto_connector.stop()
             try:
                 await self.use_interfaces(self.interfaces)
@@ -116,14 +123,8 @@ class PeerHost:
 
     @property
     def addresses(self) -> tuple[str, ...]:
-        """Multiaddrs that this node listens on and that are still on an interface of its own."""
-        ours = {ip for interface in self.interfaces for ip in interface.ips}
-        listening = (
-            str(address)
-            for listener in self._swarm.listeners.values()
-            for address in listener.get_addrs()
-        )
-        return tuple(sorted(each for each in listening if parse_address(each)[0] in ours))
+        """Multiaddrs that this node listens on, those of the best interfaces first."""
+        return self._listening.addresses if self._listening is not None else ()
 
     @property
     def links(self) -> tuple[Link, ...]:
@@ -149,16 +150,15 @@ class PeerHost:
         """Have functions called when a link comes, goes, and answers a heartbeat."""
         self._links.listen(up, down, beat)
 
-    async def use_interfaces(self, interfaces: Sequence[Interface]) -> None:
-        """Take up a changed set of interfaces, and listen on addresses that are new."""
+    async def use_interfaces(self, interfaces: Sequence[Interface]) -> bool:
+        """Take up a changed set of interfaces: listen on their addresses, and on no others.
+
+        Returns:
+            Whether all addresses could be bound. To be called again if not: some are there before
+            they can be.
+        """
         self.interfaces = tuple(interfaces)
-        for ip in (ip for interface in interfaces for ip in interface.ips):
-            if ip in self._listening:
-                continue
-            if await self._swarm.listen(Multiaddr(tcp_address(ip, self._port))):
-                self._listening.add(ip)
-            else:
-                logger.warning("cannot listen on {}, so it is not announced", ip)
+        return self._listening is not None and await self._listening.follow(interfaces)
 
     def set_handler(self, protocol: str, handler: Handler) -> None:
         """Serve streams of `protocol`. What the handler raises ends its stream and no more."""
@@ -192,11 +192,37 @@ class PeerHost:
         """Connect to a peer over one route; return whether that worked, within seconds."""
         try:
             with trio.fail_after(_DIAL_TIMEOUT_S):
-                await self._swarm.dial_addr(Multiaddr(route.address), ID.from_base58(peer_id))
-        except (SwarmException, trio.TooSlowError) as error:
-            logger.debug("dialling {} at {} failed: {!r}", peer_id, route.address, error)
+                stream = await self._open_socket(route)
+                await upgrade_outbound(self._swarm, stream, ID.from_base58(peer_id))
+        except (OSError, PeerUnreachable, trio.TooSlowError) as error:
+            logger.debug("dialling {} at {} over {!r} failed: {!r}", peer_id, *route.pair, error)
             return False
         return True
+
+    async def _open_socket(self, route: Route) -> trio.SocketStream:
+        ip, port = parse_address(route.address)
+        scope = route.interface if is_scoped(ip) else ""
+        here = any(ip in interface.ips for interface in self.interfaces)
+        if not route.interface or here:
+            # What goes to this very machine goes over loopback, whatever the address.
+            return await open_stream(ip, port, scope=scope)
+        over = next((each for each in self.interfaces if each.name == route.interface), None)
+        source = over.source_towards(ip) if over is not None else ""
+        return await open_stream(ip, port, scope=scope, interface=route.interface, source=source)
+
+    async def _accept(self, stream: trio.SocketStream) -> None:
+        try:
+            self._handshakes.acquire_nowait()
+        except trio.WouldBlock:
+            logger.debug("{} handshakes are going on: refused another", _MAX_HANDSHAKES)
+            await trio.aclose_forcefully(stream)
+            return
+        try:
+            await upgrade_inbound(self._swarm, stream)
+        except PeerUnreachable as error:
+            logger.debug("a connection came to nothing: {}", error)
+        finally:
+            self._handshakes.release()
 
     async def disconnect(self, peer_id: str) -> None:
         """Close every link to a peer."""
@@ -231,10 +257,19 @@ class PeerHost:
         if remote is None:
             return Route("", "other", "")
         address = tcp_address(*remote)
-        interface = interface_towards(remote[0], self.interfaces)
-        if interface is None:
+        candidates = interfaces_towards(remote[0], self.interfaces)
+        ends = endpoints(connection)
+        if ends is not None:
+            local = ends.local
+            at_it = [
+                each
+                for each in candidates
+                if local.scope == each.name or (not local.scope and local.ip in each.ips)
+            ]
+            candidates = (*at_it, *candidates)
+        if not candidates:
             return Route(address, "other", "")
-        return Route(address, interface.klass, interface.name, interface.speed_mbps)
+        return route_over(address, candidates[0])
 
     async def _keep_alive(self, link: Link) -> None:
         try:

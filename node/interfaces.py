@@ -5,7 +5,14 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterable, Sequence
-from ipaddress import IPv4Interface, IPv6Interface, ip_address, ip_interface
+from ipaddress import (
+    IPv4Address,
+    IPv4Interface,
+    IPv6Address,
+    IPv6Interface,
+    ip_address,
+    ip_interface,
+)
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -24,9 +31,18 @@ from node.interface_class import (
 )
 from protocols.gossip import InterfaceClass, InterfaceRecord
 
-__all__ = ["Interface", "interface_towards", "list_interfaces", "select_interfaces"]
+__all__ = [
+    "Interface",
+    "interfaces_towards",
+    "is_scoped",
+    "list_interfaces",
+    "select_interfaces",
+]
 
 _SYSFS: Final = Path("/sys/class/net")
+_IF_INET6: Final = Path("/proc/net/if_inet6")
+_IFA_UNREADY: Final = 0x40 | 0x08
+"""IFA_F_TENTATIVE and IFA_F_DADFAILED."""
 _NETWORKSETUP_TIMEOUT_S: Final = 5.0
 
 Address: TypeAlias = IPv4Interface | IPv6Interface
@@ -35,19 +51,27 @@ Address: TypeAlias = IPv4Interface | IPv6Interface
 class Interface(msgspec.Struct, frozen=True):
     """An interface that is up and has at least one usable address.
 
-    Usable is what a peer can dial: no IPv6 link-local ones, which py-libp2p cannot dial for want
-    of a scope.
+    Usable is what a peer could dial, IPv6 link-local addresses included. None has a scope: here it
+    is the interface itself, and elsewhere it would mean nothing.
     """
 
     name: str
     klass: InterfaceClass
     addresses: tuple[Address, ...]
+    """IPv4 first, link-local IPv6 last."""
     speed_mbps: int = 0
+    index: int = 0
+    """The kernel's number for it: a new one when it is unplugged and plugged in again."""
 
     @property
     def ips(self) -> tuple[str, ...]:
         """The addresses as text, without their prefix lengths."""
         return tuple(str(address.ip) for address in self.addresses)
+
+    def source_towards(self, ip: str) -> str:
+        """Return the address of it that is in one network with `ip`; empty if none is."""
+        target = ip_address(ip)
+        return next((str(own.ip) for own in self.addresses if target in own.network), "")
 
     def record(self) -> InterfaceRecord:
         """Return what is gossiped of it."""
@@ -61,10 +85,14 @@ def list_interfaces() -> tuple[Interface, ...]:
     thread.
     """
     ports = _hardware_ports() if sys.platform == "darwin" else {}
+    unready = _unready_addresses()
     interfaces: list[Interface] = []
     for adapter in ifaddr.get_adapters():
-        addresses = usable_addresses(
+        found = [
             (ip.ip if isinstance(ip.ip, str) else ip.ip[0], ip.network_prefix) for ip in adapter.ips
+        ]
+        addresses = usable_addresses(
+            each for each in found if (adapter.name, each[0]) not in unready
         )
         if not addresses:
             continue
@@ -74,7 +102,8 @@ def list_interfaces() -> tuple[Interface, ...]:
             facts = read_sysfs(_SYSFS, adapter.name)
             klass, up, speed = _classify(facts, _SYSFS), facts.up, facts.speed_mbps
         if up:
-            interfaces.append(Interface(adapter.name, klass, addresses, speed))
+            index = adapter.index or 0
+            interfaces.append(Interface(adapter.name, klass, addresses, speed, index))
     return tuple(sorted(interfaces, key=lambda each: (RANK[each.klass], each.name)))
 
 
@@ -105,31 +134,71 @@ def select_interfaces(
     return tuple(chosen)
 
 
-def interface_towards(ip: str, interfaces: Iterable[Interface]) -> Interface | None:
-    """Return the interface whose network contains `ip`, the longest prefix first; None if routed.
+def interfaces_towards(ip: str, interfaces: Sequence[Interface]) -> tuple[Interface, ...]:
+    """Return the interfaces that may lead straight to an address; none if it is only routed to.
+
+    They are those whose network contains it with the longest prefix. Several have the same for a
+    link-local address, IPv4 or IPv6, which may be at the end of any cable. If `ip` has a scope
+    (`fe80::1%eth0`), only the interface of that name is left.
 
     Raises:
         ValueError: `ip` is no address.
     """
-    target = ip_address(ip)
-    candidates = [
-        (address.network.prefixlen, interface)
+    bare, _, scope = ip.partition("%")
+    target = ip_address(bare)
+    prefixes = {
+        interface.name: max(lengths)
         for interface in interfaces
-        for address in interface.addresses
-        if target in address.network
-    ]
-    return max(candidates, key=lambda each: each[0])[1] if candidates else None
+        if (lengths := _prefixes_containing(target, interface))
+    }
+    longest = max(prefixes.values(), default=0)
+    return tuple(
+        interface
+        for interface in interfaces
+        if prefixes.get(interface.name) == longest and scope in {"", interface.name}
+    )
+
+
+def is_scoped(ip: str) -> bool:
+    """Whether an address means something only together with an interface: link-local IPv6."""
+    address = ip_address(ip)
+    return address.version == 6 and address.is_link_local
 
 
 def usable_addresses(addresses: Iterable[tuple[str, int]]) -> tuple[Address, ...]:
-    """Keep the (address, prefix length) pairs that a peer could dial, IPv4 first."""
+    """Keep the (address, prefix length) pairs that a peer could dial, link-local IPv6 last."""
     usable: list[Address] = []
     for text, prefix in addresses:
         address = ip_interface(f"{text.partition('%')[0]}/{prefix}")
-        undialable = address.version == 6 and address.ip.is_link_local
-        if not (undialable or address.ip.is_multicast or address.ip.is_unspecified):
+        if not (address.ip.is_multicast or address.ip.is_unspecified):
             usable.append(address)
-    return tuple(sorted(usable, key=lambda each: (each.version, each.ip.packed)))
+    return tuple(sorted(usable, key=_address_order))
+
+
+def parse_unready(text: str) -> frozenset[tuple[str, str]]:
+    """Return the (interface, address) pairs that cannot be bound, from Linux's `if_inet6`.
+
+    They are being checked for duplicates on the link (RFC 4862), or the check has found one.
+    """
+    unready: set[tuple[str, str]] = set()
+    for line in text.splitlines():
+        # Address, index, prefix length, scope, flags, name.
+        match line.split():
+            case [address, _, _, _, flags, name] if int(flags, 16) & _IFA_UNREADY:
+                unready.add((name, str(IPv6Address(bytes.fromhex(address)))))
+            case _:
+                continue
+    return frozenset(unready)
+
+
+def _address_order(address: Address) -> tuple[int, bool, bytes]:
+    return address.version, address.version == 6 and address.ip.is_link_local, address.ip.packed
+
+
+def _prefixes_containing(target: IPv4Address | IPv6Address, interface: Interface) -> list[int]:
+    return [
+        address.network.prefixlen for address in interface.addresses if target in address.network
+    ]
 
 
 def _classify(facts: LinuxFacts, root: Path) -> InterfaceClass:
@@ -137,6 +206,14 @@ def _classify(facts: LinuxFacts, root: Path) -> InterfaceClass:
     return classify_linux(
         facts, tuple(classify_linux(read_sysfs(root, lower)) for lower in facts.lowers)
     )
+
+
+def _unready_addresses() -> frozenset[tuple[str, str]]:
+    try:
+        return parse_unready(_IF_INET6.read_text())
+    except OSError:
+        # Not Linux, or a kernel without IPv6.
+        return frozenset()
 
 
 def _hardware_ports() -> dict[str, str]:

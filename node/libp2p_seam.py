@@ -1,15 +1,16 @@
 """Where py-libp2p 0.8 is touched, and what is known to go wrong there is held off.
 
 The auto-connector dials whomever it hears of up to the middle between its watermarks, whatever the
-lower one is: the host stops it. Listening sockets share their port with any other process that
-listens likewise: a port that was asked for is probed first. `host.new_stream` picks the connection,
-and dials by itself: streams are negotiated here, on the connection that the caller chose.
+lower one is: the host stops it. Its TCP transport can neither dial nor listen at a link-local IPv6
+address, chooses no interface, and its listening sockets share their port with any other process
+that listens likewise: sockets are opened by us, and only upgraded by the swarm. `host.new_stream`
+picks the connection, and dials by itself: streams are negotiated here, on the connection that the
+caller chose.
 """
 
 from __future__ import annotations
 
 import logging
-import socket
 from collections.abc import Callable
 from typing import Final
 
@@ -18,7 +19,10 @@ from libp2p.abc import INetConn, INetStream, INetwork, INotifee
 from libp2p.custom_types import TProtocol
 from libp2p.io.exceptions import IOException
 from libp2p.network.config import ConnectionConfig
+from libp2p.network.connection.raw_connection import RawConnection
 from libp2p.network.connection.swarm_connection import SwarmConn
+from libp2p.network.swarm import Swarm
+from libp2p.peer.id import ID
 from libp2p.protocol_muxer.exceptions import MultiselectClientError
 from libp2p.protocol_muxer.multiselect_client import MultiselectClient
 from libp2p.protocol_muxer.multiselect_communicator import MultiselectCommunicator
@@ -26,16 +30,21 @@ from libp2p.stream_muxer.exceptions import MuxedStreamError
 from loguru import logger
 from multiaddr import Multiaddr
 
-from node.errors import PeerUnreachable, PortInUse
+from node.errors import PeerUnreachable
+from node.transport.noise import NoiseSession
 from node.transport.streams import ByteStream
+from node.transport.tcp import Endpoints, TcpStream
+from node.transport.yamux.connection import YamuxConnection
 
 __all__ = [
     "ConnectionObserver",
-    "check_port_free",
     "connection_config",
+    "endpoints",
     "forward_log",
     "negotiate",
     "remote_endpoint",
+    "upgrade_inbound",
+    "upgrade_outbound",
 ]
 
 _NEGOTIATION_S: Final = 5
@@ -84,28 +93,50 @@ async def negotiate(connection: SwarmConn, protocol: str) -> ByteStream:
         raise
 
 
+def endpoints(connection: SwarmConn) -> Endpoints | None:
+    """Return both ends of a connection, where its sessions are ours and tell them."""
+    muxed = connection.muxed_conn
+    session = muxed.secured_conn if isinstance(muxed, YamuxConnection) else None
+    return session.endpoints if isinstance(session, NoiseSession) else None
+
+
 def remote_endpoint(connection: SwarmConn) -> tuple[str, int] | None:
-    """Return IP address and port of a connection's other end, as far as they are known."""
+    """Return IP address, without a scope, and port of a connection's other end, if known."""
     # Every muxer has it, though the interface does not say so.
-    remote = connection.muxed_conn.get_remote_address()  # pyright: ignore[reportAttributeAccessIssue]
-    if remote is None:
-        return None
-    return remote[0].partition("%")[0].removeprefix("::ffff:"), remote[1]
+    return connection.muxed_conn.get_remote_address()  # pyright: ignore[reportAttributeAccessIssue]
 
 
-def check_port_free(port: int) -> None:
-    """Make sure that no other process listens on a TCP port.
+async def upgrade_outbound(swarm: Swarm, stream: trio.SocketStream, peer_id: ID) -> None:
+    """Make a connection of the swarm's of a TCP stream to a peer. On failure it is closed.
 
     Raises:
-        PortInUse: one does.
+        PeerUnreachable: the peer is another one, has another secret, or does not speak libp2p.
     """
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        try:
-            probe.bind(("", port))
-        except OSError as error:
-            raise PortInUse(
-                f"port {port} is taken ({error.strerror})", "choose another with --port"
-            ) from error
+    try:
+        await swarm.upgrade_outbound_raw_conn(RawConnection(TcpStream(stream), True), peer_id)
+    except BaseException as error:
+        await trio.aclose_forcefully(stream)
+        # The handshake raises whatever it meets in what the other end says.
+        if isinstance(error, Exception):
+            raise PeerUnreachable(f"the handshake failed: {error!r}") from error
+        raise
+
+
+async def upgrade_inbound(swarm: Swarm, stream: trio.SocketStream) -> None:
+    """Make a connection of the swarm's of a TCP stream that was accepted. On failure it is closed.
+
+    Raises:
+        PeerUnreachable: as in `upgrade_outbound`.
+    """
+    raw = RawConnection(TcpStream(stream), False)
+    try:
+        # The multiaddr is for py-libp2p's log alone.
+        await swarm.upgrade_inbound_raw_conn(raw, Multiaddr("/ip4/0.0.0.0/tcp/0"))
+    except BaseException as error:
+        await trio.aclose_forcefully(stream)
+        if isinstance(error, Exception):
+            raise PeerUnreachable(f"the handshake failed: {error!r}") from error
+        raise
 
 
 class ConnectionObserver(INotifee):

@@ -155,16 +155,17 @@ async def announce_and_browse(
 
 
 def _open(interfaces: Sequence[Interface]) -> Zeroconf:
-    # On an interface with IPv4, mDNS over IPv4 reaches everyone; IPv6 is for those without.
-    # zeroconf cannot listen on ::1.
-    ips: list[str] = []
+    # Both IP versions: the other end of a cable may have the other one alone. IPv6 goes by the
+    # interface's number, since a link-local address may be on several. zeroconf cannot listen on
+    # ::1.
+    choice: list[str | int] = []
     for interface in interfaces:
-        v4 = [str(each.ip) for each in interface.addresses if each.version == 4]
-        v6 = [str(each.ip) for each in interface.addresses if not each.ip.is_loopback]
-        ips += v4 or v6[:1]
-    version = IPVersion.All if any(":" in ip for ip in ips) else IPVersion.V4Only
+        choice += [str(each.ip) for each in interface.addresses if each.version == 4]
+        if any(each.version == 6 and not each.ip.is_loopback for each in interface.addresses):
+            choice.append(interface.index)
+    version = IPVersion.All if any(isinstance(each, int) for each in choice) else IPVersion.V4Only
     try:
-        return Zeroconf(interfaces=list(ips), ip_version=version)
+        return Zeroconf(interfaces=choice, ip_version=version)
     except (zeroconf.Error, RuntimeError) as error:
         # An interface that has gone meanwhile is a RuntimeError.
         raise OSError(f"zeroconf cannot start: {error}") from error

@@ -35,6 +35,7 @@ from node.transport.noise_records import (
     MessageCipher,
     Sealer,
 )
+from node.transport.tcp import endpoints_of
 
 __all__ = ["NoiseSession", "NoiseTransport"]
 
@@ -51,6 +52,9 @@ class NoiseSession(SecureSession):
         base: the session that the handshake has made.
         stream: the TCP stream below it.
         noise: the noise state after the handshake, whose keys and counters are taken over.
+
+    Attributes:
+        endpoints: both ends of the TCP connection; None if it was over before the session began.
     """
 
     def __init__(
@@ -70,6 +74,7 @@ class NoiseSession(SecureSession):
         sending, receiving = protocol.cipher_state_encrypt, protocol.cipher_state_decrypt
         self._sealer = Sealer(MessageCipher(bytes(sending.k), sending.n))
         self._opener = MessageCipher(bytes(receiving.k), receiving.n)
+        self.endpoints = endpoints_of(stream)
         self._stream = stream
         self._received = memoryview(bytearray(_RECEIVE_BUFFER))
         self._start = self._end = 0

@@ -95,7 +95,8 @@ async def test_two_machines_find_each_other_survive_a_pulled_cable_and_notice_a_
             master_s = seen_s + await wait_for(lambda: agreed(a, b), a, b)
             (link,) = (each for each in a.links if each["in_use"])
             assert (link["to"], link["class"], link["interface"]) == (b.peer_id, "virtual", "net0")
-            assert all(address.startswith("/ip4/10.77.0.1/") for address in a.addresses)
+            assert a.addresses[0].startswith("/ip4/10.77.0.1/")
+            assert all(address.startswith("/ip6/fe80::") for address in a.addresses[1:])
 
             # No packet tells a that b is away: only the silence does.
             net.set_cable(1, plugged=False)

@@ -159,7 +159,7 @@ async def test_peer_that_stops_answering_is_dropped(monkeypatch):
         await until(lambda: not a.links)
 
 
-async def test_taken_port_is_refused_though_sockets_would_share_it():
+async def test_taken_port_is_refused():
     async with running() as a:
         _, port = parse_address(a.addresses[0])
         with pytest.raises(PortInUse, match="--port"):

@@ -48,9 +48,58 @@ def test_ipv4_comes_before_ipv6_on_the_same_interface():
     assert [route.address[:4] for route in routes] == ["/ip4", "/ip6"]
 
 
+def test_link_local_address_is_a_route_over_each_interface_that_could_be_the_one():
+    cables = [
+        interface("en1", "thunderbolt", "fe80::1/64"),
+        interface("en2", "thunderbolt", "fe80::2/64"),
+        interface("en0", "wifi", "192.168.1.4/24"),
+    ]
+    address = "/ip6/fe80::9/tcp/4001"
+    routes = rank_routes([address], cables, restricted=False)
+    assert [route.pair for route in routes] == [(address, "en1"), (address, "en2")]
+    # Without a scope the kernel's routes lead nowhere.
+    assert rank_routes([address], cables[2:], restricted=False) == ()
+
+
+@pytest.mark.parametrize(
+    "scoped", ["/ip6zone/en2/ip6/fe80::9/tcp/4001", "/ip6/fe80::9%en2/tcp/4001"]
+)
+def test_scope_of_an_address_names_the_interface_and_is_not_kept_in_it(scoped):
+    cables = [
+        interface("en1", "thunderbolt", "fe80::1/64"),
+        interface("en2", "thunderbolt", "fe80::2/64"),
+    ]
+    plain = "/ip6/fe80::9/tcp/4001"
+    assert parse_address(scoped) == ("fe80::9%en2", 4001)
+    assert tcp_address(*parse_address(scoped)) == plain
+    routes = rank_routes([plain, scoped], cables, restricted=False)
+    assert [route.pair for route in routes] == [(plain, "en1"), (plain, "en2")]
+    (route,) = rank_routes([scoped], cables, restricted=False)
+    assert route.pair == (plain, "en2")
+
+
+def test_address_whose_place_is_known_comes_before_a_link_local_one_of_the_same_interface():
+    addresses = ("169.254.1.1/16", "fd00::1/64", "fe80::1/64")
+    cable = Interface("en1", "thunderbolt", tuple(ip_interface(each) for each in addresses))
+    announced = ["/ip6/fe80::9/tcp/1", "/ip6/fd00::9/tcp/1", "/ip4/169.254.9.9/tcp/1"]
+    routes = rank_routes(announced, [cable], restricted=False)
+    assert [route.address for route in routes] == announced[::-1]
+
+
 @pytest.mark.parametrize(
     "junk",
-    ["", "junk", "/ip4/10.0.0.2", "/ip4/300.0.0.1/tcp/1", "/dns/x/tcp/1", "/ip4/10.0.0.2/udp/1"],
+    [
+        "/ip6/fd00::1%en0/tcp/1",
+        "/ip6zone/en0/ip4/10.0.0.2/tcp/1",
+        "/ip6zone/en0",
+        "/ip6/%en0/tcp/1",
+        "",
+        "junk",
+        "/ip4/10.0.0.2",
+        "/ip4/300.0.0.1/tcp/1",
+        "/dns/x/tcp/1",
+        "/ip4/10.0.0.2/udp/1",
+    ],
 )
 def test_junk_is_left_out(junk):
     with pytest.raises(ValueError):
@@ -70,14 +119,30 @@ def test_static_peer_is_split():
     assert parse_peer(f"/ip4/10.0.0.2/tcp/4001/p2p/{PEER}") == (PEER, "/ip4/10.0.0.2/tcp/4001")
 
 
-@pytest.mark.parametrize("address", ["/ip4/10.0.0.2/tcp/4001", "/ip6/fd00::2/tcp/4001"])
+@pytest.mark.parametrize(
+    "address",
+    [
+        "/ip4/10.0.0.2/tcp/4001",
+        "/ip6/fd00::2/tcp/4001",
+        "/ip6/fe80::2%en0/tcp/4001",
+        "/ip6zone/en0/ip6/fe80::2/tcp/4001",
+    ],
+)
 def test_static_peer_is_split_as_it_was_joined(address):
     assert parse_peer(peer_address(PEER, address)) == (PEER, address)
 
 
 @pytest.mark.parametrize(
     "junk",
-    ["", "10.0.0.2:4001", "/ip4/10.0.0.2/tcp/4001", f"/ip4/10.0.0.2/p2p/{PEER}", "/p2p/nobody"],
+    [
+        "",
+        "10.0.0.2:4001",
+        "/ip4/10.0.0.2/tcp/4001",
+        f"/ip4/10.0.0.2/p2p/{PEER}",
+        "/p2p/nobody",
+        f"/ip6/fd00::1%en0/tcp/1/p2p/{PEER}",
+        f"/dns4/den/tcp/4001/p2p/{PEER}",
+    ],
 )
 def test_static_peer_that_is_none_is_refused_with_the_form(junk):
     with pytest.raises(BatonError, match="/ip4/ADDRESS/tcp/PORT/p2p/PEER"):

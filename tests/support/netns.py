@@ -25,11 +25,17 @@ _NAMESPACES: Final = Path("/run/netns")
 
 
 class Network:
-    """Namespaces `0..n-1`, with addresses `10.77.0.1..n` on an interface called `net0` in each."""
+    """Namespaces `0..n-1`. On bridge `b`, each has an interface `netB`.
 
-    def __init__(self, bridge: str, names: list[str]) -> None:
+    Its IPv4 address is `10.(77 + b).0.(1 + index)`, unless the network was made without; an IPv6
+    link-local one it gets by itself, a second or two later. What does not name a bridge is about
+    `net0`.
+    """
+
+    def __init__(self, bridge: str, names: list[str], *, ipv4: bool) -> None:
         self._bridge = bridge
         self._names = names
+        self._ipv4 = ipv4
         self._parts = 0
 
     def prefix(self, index: int) -> list[str]:
@@ -47,9 +53,42 @@ class Network:
             finally:
                 _enter(home.fileno())
 
-    def set_cable(self, index: int, *, plugged: bool) -> None:
+    def set_cable(self, index: int, *, plugged: bool, bridge: int = 0) -> None:
         """Plug or pull the cable of a namespace."""
-        _ip("-n", self._names[index], "link", "set", "net0", "up" if plugged else "down")
+        state = "up" if plugged else "down"
+        _ip("-n", self._names[index], "link", "set", f"net{bridge}", state)
+
+    def plug_in(self, index: int, bridge: int = 0) -> None:
+        """Give a namespace a new interface, on a bridge."""
+        name, port, device = self._names[index], _port(index, bridge), f"net{bridge}"
+        _ip(
+            *("-n", self._bridge, "link", "add", port, "type", "veth"),
+            *("peer", "name", device, "netns", name),
+        )
+        _ip("-n", self._bridge, "link", "set", port, "master", f"br{bridge}", "up")
+        if self._ipv4:
+            address = f"10.{77 + bridge}.0.{index + 1}/24"
+            _ip("-n", name, "address", "add", address, "dev", device)
+        _ip("-n", name, "link", "set", device, "up")
+
+    def unplug(self, index: int, bridge: int = 0) -> None:
+        """Take an interface away, as unplugging a Thunderbolt cable does."""
+        _ip("-n", self._names[index], "link", "delete", f"net{bridge}")
+
+    def run(self, index: int, *command: str) -> None:
+        """Run a command in a namespace, to its end."""
+        _run(*self.prefix(index), *command)
+
+    def eat_multicast(self, index: int) -> None:
+        """Keep a namespace from hearing of and being heard over mDNS; needs nftables."""
+        if shutil.which("nft") is None:
+            pytest.skip("eating multicast needs nftables")
+        rules = (
+            "table inet eat {\n"
+            "chain out { type filter hook output priority 0; udp dport 5353 drop; }\n"
+            "chain in { type filter hook input priority 0; udp dport 5353 drop; }\n}\n"
+        )
+        _run(*self.prefix(index), "nft", "-f", "-", text=rules)
 
     def split(self, *groups: Iterable[int]) -> None:
         """Let namespaces of different groups hear nothing of each other; cables stay plugged."""
@@ -100,24 +139,14 @@ class Network:
         for index in indices:
             _ip("-n", self._bridge, "link", "set", f"port{index}", "master", bridge)
 
-    def _plug_in(self, index: int) -> None:
-        name, port = self._names[index], f"port{index}"
-        _ip(
-            *("-n", self._bridge, "link", "add", port, "type", "veth"),
-            *("peer", "name", "net0", "netns", name),
-        )
-        _ip("-n", self._bridge, "link", "set", port, "master", "br0", "up")
-        _ip("-n", name, "address", "add", f"10.77.0.{index + 1}/24", "dev", "net0")
-        _ip("-n", name, "link", "set", "net0", "up")
-
 
 _DELIVERY: Final = ("flood", "mcast_flood", "bcast_flood", "learning")
 """Without these a bridge delivers nothing to a port, once it has forgotten who is there."""
 
 
 @contextmanager
-def network(count: int) -> Iterator[Network]:
-    """Make `count` namespaces and their bridge; skip the test where that is not possible."""
+def network(count: int, *, ipv4: bool = True, bridges: int = 1) -> Iterator[Network]:
+    """Make `count` namespaces and their bridges; skip the test where that is not possible."""
     if os.geteuid() != 0:
         pytest.skip("network namespaces need root")
     if shutil.which("ip") is None:
@@ -133,14 +162,19 @@ def network(count: int) -> Iterator[Network]:
                 pytest.skip(f"network namespaces cannot be made here: {error.stderr.strip()}")
             made.append(name)
             _ip("-n", name, "link", "set", "lo", "up")
-        cables = Network(bridge, names)
-        cables._add_bridge("br0")
-        for index in range(count):
-            cables._plug_in(index)
+        cables = Network(bridge, names, ipv4=ipv4)
+        for number in range(bridges):
+            cables._add_bridge(f"br{number}")
+            for index in range(count):
+                cables.plug_in(index, number)
         yield cables
     finally:
         for name in made:
             _ip("netns", "del", name)
+
+
+def _port(index: int, bridge: int = 0) -> str:
+    return f"port{index}" if bridge == 0 else f"port{index}.{bridge}"
 
 
 def _enter(namespace: int) -> None:
