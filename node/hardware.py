@@ -13,7 +13,7 @@ from node.errors import NothingToRun
 from protocols.engine import EngineName
 from protocols.gossip import Accelerator, Role
 
-__all__ = ["EngineChoice", "Hardware", "RoleChoice", "detect", "plan_engines"]
+__all__ = ["ABILITIES", "EngineChoice", "Hardware", "RoleChoice", "detect", "plan_engines"]
 
 RoleChoice: TypeAlias = Literal["auto", "prefill", "decode", "both"]
 EngineChoice: TypeAlias = Literal["auto", "mlx", "vllm"]
@@ -65,7 +65,7 @@ def plan_engines(
                 _install(engine, hardware.accelerator)
                 or f"use --engine {next(iter(_EXTRAS[hardware.accelerator]))} on this machine",
             )
-        able: tuple[Role, ...] = tuple(each for each in wanted if each in _ABILITIES[engine])
+        able: tuple[Role, ...] = tuple(each for each in wanted if each in ABILITIES[engine])
         if not able:
             runs_vllm = "vllm" in (*hardware.engines, *_EXTRAS[hardware.accelerator])
             raise NothingToRun(
@@ -95,10 +95,11 @@ def _install(engine: EngineName, accelerator: Accelerator) -> str | None:
     return f"install baton[{extra}], see the README" if extra else None
 
 
-_ABILITIES: dict[EngineName, tuple[Role, ...]] = {
+ABILITIES: dict[EngineName, tuple[Role, ...]] = {
     "mlx": ("decode",),
     "vllm": ("prefill", "decode"),
 }
+"""What an engine can do for a cluster: MLX hands no caches out yet."""
 
 _PREFERENCES: dict[Accelerator, dict[Role, tuple[EngineName, ...]]] = {
     "apple": {"prefill": (), "decode": ("mlx",)},
