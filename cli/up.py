@@ -26,6 +26,9 @@ __all__ = ["up"]
 )
 @click.option("--port", type=click.IntRange(0, 65535), help="Port for the other nodes.")
 @click.option("--cluster", metavar="NAME", help="Join the nodes that have the same name here.")
+@click.option(
+    "--secret-file", metavar="FILE", help="Only nodes with the same secret in theirs can join."
+)
 @click.option("--data-dir", metavar="DIR", help="Where the node keeps its identity.")
 @click.option("--models-dir", metavar="DIR", help="Where checkpoints are.")
 @click.option("--overlap/--no-overlap", default=None, help="Send the cache while it is computed.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -24,6 +24,7 @@ from node.instances.instance import Instance, InstanceSpec
 from node.instances.manager import InstanceManager
 from node.instances.process import engine_command
 from node.models import BUNDLED_MODEL, ModelStore, watch_models
+from node.secret import read_secret
 from node.services import connect
 from protocols.engine import EngineName
 from protocols.gossip import Accelerator, Role
@@ -51,6 +52,7 @@ class _Parts:
     store: ModelStore
     on_loading: OnLoading
     companion: Companion | None
+    secret: bytes | None = field(repr=False)
 
 
 def run(
@@ -88,6 +90,7 @@ def run(
         store=store,
         on_loading=on_loading or _log_loading,
         companion=companion,
+        secret=read_secret(config.secret_file) if config.secret_file is not None else None,
     )
     with open_identity(config.data_dir) as identity:
         try:
@@ -142,6 +145,7 @@ async def _run_until_signal(config: NodeConfig, identity: Identity, parts: _Part
 async def _run(config: NodeConfig, identity: Identity, parts: _Parts, stop: trio.Event) -> None:
     options = ClusterOptions(
         cluster=config.cluster,
+        secret=parts.secret,
         interfaces=config.interfaces,
         port=config.port,
         peers=config.peers,

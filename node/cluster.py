@@ -22,6 +22,7 @@ from node.links import Link
 from node.membership.service import Membership
 from node.membership.view import Change, ClusterView, Event
 from node.routes import parse_peer, peer_address
+from node.secret import ClusterSecret, stretch
 from node.status import ClusterStatus, render_status
 from node.transport.streams import ByteStream
 from protocols.engine import EngineName
@@ -52,7 +53,7 @@ class ClusterOptions(msgspec.Struct, frozen=True):
     peers: tuple[str, ...] = ()
     """Multiaddrs with peer ids, dialled beside what mDNS finds."""
     secret: bytes | None = None
-    """What every member has to know; None lets anyone on the network join."""
+    """What every member has to know, as it is in the file; None lets anyone on the network join."""
     roles: tuple[Role, ...] = ("prefill", "decode")
     engines: tuple[EngineName, ...] = ()
     accelerator: Accelerator = "cpu"
@@ -67,7 +68,13 @@ class Cluster:
         host: opens and serves streams, and knows the links.
     """
 
-    def __init__(self, identity: Identity, options: ClusterOptions, host: PeerHost) -> None:
+    def __init__(
+        self,
+        identity: Identity,
+        options: ClusterOptions,
+        host: PeerHost,
+        secret: ClusterSecret | None = None,
+    ) -> None:
         self.host = host
         self._options = options
         self._bytes_per_s: dict[tuple[str, str], float] = {}
@@ -91,6 +98,7 @@ class Cluster:
         self._discovery = Discovery(
             host,
             cluster=options.cluster,
+            tag=secret.tag if secret is not None else None,
             incarnation=identity.incarnation,
             version=options.version,
             names=options.interfaces,
@@ -121,13 +129,19 @@ class Cluster:
         static = [parse_peer(address) for address in options.peers]
         found = await trio.to_thread.run_sync(list_interfaces)
         interfaces = select_interfaces(found, options.interfaces)
-        host = PeerHost(identity.key_pair, interfaces, port=options.port, secret=options.secret)
+        secret = await _stretch_secret(options)
+        host = PeerHost(
+            identity.key_pair,
+            interfaces,
+            port=options.port,
+            secret=secret.key if secret is not None else None,
+        )
         async with host.running():
             logger.info(
                 "listening at {}",
                 ", ".join(peer_address(host.peer_id, each) for each in host.addresses),
             )
-            cluster = cls(identity, options, host)
+            cluster = cls(identity, options, host, secret)
             # The goodbye is said when the rest has ended, so membership is around it.
             async with cluster._membership.running(), trio.open_nursery() as nursery:
                 nursery.start_soon(cluster._election.run)
@@ -285,6 +299,20 @@ class Cluster:
     def _notify(self) -> None:
         self._changed.set()
         self._changed = trio.Event()
+
+
+async def _stretch_secret(options: ClusterOptions) -> ClusterSecret | None:
+    """Return the secret as the transport and discovery need it, and say whether there is one."""
+    if options.secret is None:
+        logger.info(
+            "the cluster {!r} has no secret: anyone on this network can join it. To keep others "
+            "out, start every node with the same --secret-file",
+            options.cluster,
+        )
+        return None
+    secret = await trio.to_thread.run_sync(stretch, options.secret, options.cluster)
+    logger.info("the cluster {!r} is protected: who joins knows its secret", options.cluster)
+    return secret
 
 
 def _with_memory(record: NodeRecord) -> NodeRecord:

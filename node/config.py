@@ -70,6 +70,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     interfaces: list[_Text] | UnsetType = UNSET
     port: Annotated[int, Meta(ge=0, le=65535)] | UnsetType = UNSET
     cluster: _Name | UnsetType = UNSET
+    secret_file: _Text | UnsetType = UNSET
     data_dir: _Text | UnsetType = UNSET
     models_dir: _Text | UnsetType = UNSET
     overlap: bool | UnsetType = UNSET
@@ -96,6 +97,8 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
     port: int = 0
     """Of libp2p; 0 lets the system choose."""
     cluster: str = "baton"
+    secret_file: Path | None = None
+    """Holds what every member has to know; None lets anyone on the network join."""
     data_dir: Path
     """Holds the identity, the incarnation and the election term."""
     models_dir: Path

@@ -26,6 +26,7 @@ from node.errors import NoUsableInterface, PeerUnreachable
 from node.interfaces import Interface, interfaces_towards, is_scoped
 from node.libp2p_seam import (
     ConnectionObserver,
+    caused_by,
     connection_config,
     endpoints,
     forward_log,
@@ -37,12 +38,16 @@ from node.libp2p_seam import (
 from node.links import Link, LinkListener, LinkTable
 from node.listening import AnnouncedAddresses, Listening, check_port_free
 from node.routes import Route, parse_address, route_over, tcp_address
+from node.transport.conduct import Offence
 from node.transport.errors import TransportError
 from node.transport.guard import byte_stream_handler
+from node.transport.half_open import HalfOpen
 from node.transport.host import new_fast_host
+from node.transport.noise import SecretDiffers
 from node.transport.streams import ByteStream
-from node.transport.tcp import open_stream
-from protocols.errors import ProtocolError
+from node.transport.tcp import endpoints_of, open_stream
+from node.warden import Warden
+from protocols.errors import ProtocolError, Truncated
 
 __all__ = ["Handler", "PeerHost"]
 
@@ -51,8 +56,6 @@ Handler: TypeAlias = Callable[[ByteStream], Awaitable[None]]
 
 _DIAL_TIMEOUT_S: Final = 4.0
 _CLOSE_TIMEOUT_S: Final = 2.0
-_MAX_HANDSHAKES: Final = 64
-"""Connections that strangers have opened and not yet said who they are on."""
 
 
 class PeerHost:
@@ -75,8 +78,13 @@ class PeerHost:
         secret: bytes | None = None,
         fast: bool = True,
     ) -> None:
+        self.warden = Warden(self._drop)
         self.libp2p = new_fast_host(
-            key_pair, fast=fast, connection_config=connection_config(), secret=secret
+            key_pair,
+            fast=fast,
+            connection_config=connection_config(),
+            secret=secret,
+            conduct=self.warden,
         )
         self.peer_id: str = self.libp2p.get_id().to_base58()
         self.interfaces = tuple(interfaces)
@@ -88,7 +96,7 @@ class PeerHost:
         self._swarm.retry_config = RetryConfig(max_retries=0)
         self._links = LinkTable()
         self._listening: Listening | None = None
-        self._handshakes = trio.CapacityLimiter(_MAX_HANDSHAKES)
+        self._half_open = HalfOpen()
         self._nursery: trio.Nursery | None = None
         self.set_handler(heartbeat.PROTOCOL_ID, heartbeat.answer)
 
@@ -167,7 +175,9 @@ class PeerHost:
             try:
                 await handler(stream)
             except ProtocolError as error:
-                logger.debug("{}: {} broke the protocol: {}", protocol, stream.peer_id, error)
+                # A stream that ends early is what a peer leaves behind that ends itself.
+                offence = Offence.IDLE if isinstance(error, Truncated) else Offence.MALFORMED
+                self.warden.report(stream.peer_id, offence, f"{protocol}: {error}")
                 await stream.reset()
 
         self.libp2p.set_stream_handler(TProtocol(protocol), byte_stream_handler(serve))
@@ -189,13 +199,20 @@ class PeerHost:
         raise PeerUnreachable(f"cannot open {protocol} to {peer_id}: {reason}")
 
     async def dial(self, peer_id: str, route: Route) -> bool:
-        """Connect to a peer over one route; return whether that worked, within seconds."""
+        """Connect to a peer over one route; return whether that worked, within seconds.
+
+        A peer that is banned, or has another secret, is not dialled until its time is over.
+        """
+        if self.warden.avoids(peer_id):
+            return False
         try:
             with trio.fail_after(_DIAL_TIMEOUT_S):
                 stream = await self._open_socket(route)
                 await upgrade_outbound(self._swarm, stream, ID.from_base58(peer_id))
         except (OSError, PeerUnreachable, trio.TooSlowError) as error:
             logger.debug("dialling {} at {} over {!r} failed: {!r}", peer_id, *route.pair, error)
+            if caused_by(error, SecretDiffers):
+                self.warden.other_secret(peer_id, route.address)
             return False
         return True
 
@@ -211,23 +228,22 @@ class PeerHost:
         return await open_stream(ip, port, scope=scope, interface=route.interface, source=source)
 
     async def _accept(self, stream: trio.SocketStream) -> None:
-        try:
-            self._handshakes.acquire_nowait()
-        except trio.WouldBlock:
-            logger.debug("{} handshakes are going on: refused another", _MAX_HANDSHAKES)
-            await trio.aclose_forcefully(stream)
-            return
-        try:
-            await upgrade_inbound(self._swarm, stream)
-        except PeerUnreachable as error:
-            logger.debug("a connection came to nothing: {}", error)
-        finally:
-            self._handshakes.release()
+        ends = endpoints_of(stream)
+        address = ends.remote.ip if ends is not None else ""
+        with self._half_open.entered(address):
+            try:
+                await upgrade_inbound(self._swarm, stream)
+            except PeerUnreachable as error:
+                logger.debug("a connection from {} came to nothing: {}", address, error)
 
     async def disconnect(self, peer_id: str) -> None:
         """Close every link to a peer."""
         for link in self._links.to(peer_id):
             await self._close(link)
+
+    def _drop(self, peer_id: str) -> None:
+        if self._nursery is not None:
+            self._nursery.start_soon(self.disconnect, peer_id)
 
     def _connected(self, connection: SwarmConn) -> None:
         if self._nursery is None:

@@ -25,12 +25,12 @@ from libp2p.network.swarm import Swarm
 from libp2p.peer.id import ID
 from libp2p.protocol_muxer.exceptions import MultiselectClientError
 from libp2p.protocol_muxer.multiselect_client import MultiselectClient
-from libp2p.protocol_muxer.multiselect_communicator import MultiselectCommunicator
 from libp2p.stream_muxer.exceptions import MuxedStreamError
 from loguru import logger
 from multiaddr import Multiaddr
 
 from node.errors import PeerUnreachable
+from node.transport.negotiation import NEGOTIATION_S, LimitedCommunicator
 from node.transport.noise import NoiseSession
 from node.transport.streams import ByteStream
 from node.transport.tcp import Endpoints, TcpStream
@@ -38,6 +38,7 @@ from node.transport.yamux.connection import YamuxConnection
 
 __all__ = [
     "ConnectionObserver",
+    "caused_by",
     "connection_config",
     "endpoints",
     "forward_log",
@@ -47,12 +48,18 @@ __all__ = [
     "upgrade_outbound",
 ]
 
-_NEGOTIATION_S: Final = 5
+_HANDSHAKE_S: Final = 5.0
 
 
 def connection_config() -> ConnectionConfig:
     """Return libp2p's settings for a host that is told when to connect, and to whom."""
-    return ConnectionConfig(min_connections=0, low_watermark=0, max_connections_per_peer=6)
+    return ConnectionConfig(
+        min_connections=0,
+        low_watermark=0,
+        max_connections_per_peer=6,
+        inbound_upgrade_timeout=_HANDSHAKE_S,
+        outbound_upgrade_timeout=_HANDSHAKE_S,
+    )
 
 
 class _Forwarder(logging.Handler):
@@ -76,10 +83,10 @@ async def negotiate(connection: SwarmConn, protocol: str) -> ByteStream:
     """
     net_stream: INetStream | None = None
     try:
-        with trio.fail_after(_NEGOTIATION_S):
+        with trio.fail_after(NEGOTIATION_S):
             net_stream = await connection.new_stream()
             chosen = await MultiselectClient().select_one_of(
-                [TProtocol(protocol)], MultiselectCommunicator(net_stream), _NEGOTIATION_S
+                [TProtocol(protocol)], LimitedCommunicator(net_stream), NEGOTIATION_S
             )
         net_stream.set_protocol(chosen)
         return ByteStream(net_stream)
@@ -89,7 +96,7 @@ async def negotiate(connection: SwarmConn, protocol: str) -> ByteStream:
                 await net_stream.reset()
         known = (MultiselectClientError, MuxedStreamError, IOException, trio.TooSlowError)
         if isinstance(error, known):
-            raise PeerUnreachable(str(error) or f"no answer within {_NEGOTIATION_S} s") from error
+            raise PeerUnreachable(str(error) or f"no answer within {NEGOTIATION_S} s") from error
         raise
 
 
@@ -137,6 +144,13 @@ async def upgrade_inbound(swarm: Swarm, stream: trio.SocketStream) -> None:
         if isinstance(error, Exception):
             raise PeerUnreachable(f"the handshake failed: {error!r}") from error
         raise
+
+
+def caused_by(error: BaseException | None, kind: type[BaseException]) -> bool:
+    """Whether an error is of a kind, or was raised from one that is."""
+    while error is not None and not isinstance(error, kind):
+        error = error.__cause__
+    return error is not None
 
 
 class ConnectionObserver(INotifee):

@@ -32,6 +32,7 @@ class Announcement(msgspec.Struct, frozen=True):
 
     peer_id: str
     cluster: str
+    """The cluster's name; of a protected one, its tag."""
     incarnation: int
     addresses: tuple[str, ...]
     """Multiaddrs without the peer id."""

@@ -15,6 +15,7 @@ from node.host import PeerHost
 from node.interfaces import Interface, list_interfaces, select_interfaces
 from node.links import Link
 from node.routes import parse_address
+from node.secret import ClusterSecret
 
 __all__ = ["Discovery"]
 
@@ -23,6 +24,8 @@ _LONELY_AFTER_S: Final = 10.0
 _MDNS_RETRY_S: Final = 5.0
 _PROBE_TIMEOUT_S: Final = 2.0
 _QUEUE: Final = 256
+_MAX_STRANGERS: Final = 16
+"""Clusters beside this one that the log tells of."""
 
 
 class Discovery:
@@ -30,7 +33,8 @@ class Discovery:
 
     Args:
         host: the node's host, running.
-        cluster: announcements of other clusters are ignored.
+        cluster: its name; announcements of other clusters are ignored.
+        tag: announced in place of the name if the cluster is protected, and expected of others.
         incarnation: of this start.
         version: of this program.
         names: interfaces to use; empty for all.
@@ -42,6 +46,7 @@ class Discovery:
         host: PeerHost,
         *,
         cluster: str,
+        tag: str | None = None,
         incarnation: int,
         version: str,
         names: Sequence[str],
@@ -49,6 +54,8 @@ class Discovery:
     ) -> None:
         self._host = host
         self._cluster = cluster
+        self._announced = cluster if tag is None else tag
+        self._strangers: set[str] = set()
         self._incarnation = incarnation
         self._version = version
         self._names = tuple(names)
@@ -99,7 +106,7 @@ class Discovery:
             interfaces = self._host.interfaces
             announcement = Announcement(
                 self._host.peer_id,
-                self._cluster,
+                self._announced,
                 self._incarnation,
                 self._host.addresses,
                 self._version,
@@ -138,11 +145,32 @@ class Discovery:
             announcement = event.announcement
             if announcement.peer_id == self._host.peer_id:
                 await self._check_duplicate(announcement)
-            elif announcement.cluster == self._cluster:
+            elif announcement.cluster != self._announced:
+                self._note_stranger(announcement)
+            else:
                 logger.debug(
                     "found {} over mDNS at {}", announcement.peer_id, announcement.addresses
                 )
                 self.learn(announcement.peer_id, announcement.addresses, announcement.incarnation)
+
+    def _note_stranger(self, announcement: Announcement) -> None:
+        """Say, once per cluster, what keeps a node apart that may be meant to be in this one."""
+        theirs = announcement.cluster
+        if theirs in self._strangers or len(self._strangers) >= _MAX_STRANGERS:
+            return
+        self._strangers.add(theirs)
+        if theirs == self._cluster:
+            logger.warning(
+                "{} announces the cluster {!r} without a secret, and is not let in: start it with "
+                "this cluster's --secret-file, or one of the two with another --cluster",
+                *(announcement.peer_id, self._cluster),
+            )
+        elif ClusterSecret.is_tag(theirs):
+            logger.info(
+                "{} is in a protected cluster that is not this one. If it should be in {!r}, give "
+                "both nodes the same --cluster and the same --secret-file",
+                *(announcement.peer_id, self._cluster),
+            )
 
     async def _check_duplicate(self, announcement: Announcement) -> None:
         """Judge an announcement of this node's own peer id.

@@ -4,20 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from libp2p import new_host
 from libp2p.abc import IHost, IMuxedConn, ISecureConn
 from libp2p.crypto.keys import KeyPair
-from libp2p.custom_types import TMuxerOptions, TProtocol
+from libp2p.custom_types import TMuxerClass, TMuxerOptions, TProtocol
+from libp2p.host.basic_host import BasicHost
 from libp2p.network.config import ConnectionConfig
 from libp2p.network.swarm import Swarm
 from libp2p.peer.id import ID
+from libp2p.peer.peerstore import PeerStore
 from libp2p.security.noise.transport import PROTOCOL_ID as NOISE_PROTOCOL
 from libp2p.stream_muxer.muxer_multistream import MuxerMultistream
 from libp2p.stream_muxer.yamux.yamux import PROTOCOL_ID as YAMUX_PROTOCOL
 from libp2p.stream_muxer.yamux.yamux import Yamux as StockYamux
+from libp2p.transport.tcp.tcp import TCP
+from libp2p.transport.upgrader import TransportUpgrader
 from multiaddr import Multiaddr
 
+from node.transport.conduct import Conduct, Lenient
 from node.transport.guard import guarded
+from node.transport.inbound import InboundStreams
+from node.transport.negotiation import LimitedSecurity, LimitedSelector
 from node.transport.noise import NoiseSession, NoiseTransport
 from node.transport.yamux.connection import YamuxConnection
 from node.transport.yamux.settings import YamuxSettings
@@ -29,11 +35,11 @@ def new_fast_host(
     key_pair: KeyPair,
     *,
     fast: bool = True,
-    listen_addrs: Sequence[Multiaddr] | None = None,
     announce_addrs: Sequence[Multiaddr] | None = None,
     connection_config: ConnectionConfig | None = None,
     secret: bytes | None = None,
     settings: YamuxSettings | None = None,
+    conduct: Conduct | None = None,
 ) -> IHost:
     """Return a libp2p host, not yet running, that offers noise and yamux over TCP and no more.
 
@@ -43,44 +49,49 @@ def new_fast_host(
         key_pair: the node's identity.
         fast: carry connections with this package's noise and yamux. Without, py-libp2p's own carry
             them; both speak the same protocols, and either kind of host talks to the other.
-        listen_addrs: where the host will listen.
-        announce_addrs: the addresses that identify tells peers, in place of `listen_addrs`.
+        announce_addrs: the addresses that identify tells peers, in place of those listened on.
         connection_config: py-libp2p's limits and time-outs.
         secret: shared by all peers that may connect, in both directions. It should have the entropy
             of a key. None lets anyone connect.
         settings: limits and times of yamux connections; of no effect unless `fast`.
+        conduct: told what peers do wrong, and whom to refuse; left out, nobody is.
     """
+    conduct = conduct or Lenient()
+    noise = NoiseTransport(key_pair, fast=fast, secret=secret, conduct=conduct)
     muxers: TMuxerOptions = {TProtocol(YAMUX_PROTOCOL): StockYamux}
-    host = new_host(
-        key_pair=key_pair,
-        sec_opt={NOISE_PROTOCOL: NoiseTransport(key_pair, fast=fast, secret=secret)},
-        muxer_opt=muxers,
-        listen_addrs=listen_addrs,
-        announce_addrs=announce_addrs,
-        connection_config=connection_config,
+    upgrader = TransportUpgrader({NOISE_PROTOCOL: noise}, muxers)
+    upgrader.security_multistream = LimitedSecurity({NOISE_PROTOCOL: noise})
+    upgrader.muxer_multistream = _Muxers(
+        muxers, conduct, (settings or YamuxSettings()) if fast else None
     )
-    network = host.get_network()
-    if not isinstance(network, Swarm):
-        raise TypeError(f"py-libp2p has built a {type(network).__name__}, not a Swarm")
-    if fast:
-        network.upgrader.muxer_multistream = _FastMuxers(muxers, settings or YamuxSettings())
-    network.set_stream_handler(guarded(network.common_stream_handler))
+    peer_id, peerstore = ID.from_pubkey(key_pair.public_key), PeerStore()
+    peerstore.add_key_pair(peer_id, key_pair)
+    # Without py-libp2p's resource manager: its one bound on streams is shared by all peers.
+    network = Swarm(peer_id, peerstore, upgrader, [TCP()], connection_config=connection_config)
+    host = BasicHost(network=network, announce_addrs=announce_addrs)
+    network.set_stream_handler(guarded(InboundStreams(host.get_mux(), conduct).serve))
     return host
 
 
-class _FastMuxers(MuxerMultistream):
+class _Muxers(MuxerMultistream):
     """Negotiates yamux as ever, and runs it over noise sessions of ours as a `YamuxConnection`.
 
     py-libp2p's own makes its stock yamux whatever class the options name.
     """
 
-    def __init__(self, muxers: TMuxerOptions, settings: YamuxSettings) -> None:
-        super().__init__(muxers)
+    def __init__(
+        self, muxers: TMuxerOptions, conduct: Conduct, settings: YamuxSettings | None
+    ) -> None:
+        super().__init__({})
+        self._selector = LimitedSelector[TMuxerClass]()
+        for protocol, muxer in muxers.items():
+            self.add_transport(protocol, muxer)
+        self._conduct = conduct
         self._settings = settings
 
     async def new_conn(self, conn: ISecureConn, peer_id: ID) -> IMuxedConn:
-        if not isinstance(conn, NoiseSession):
+        if self._settings is None or not isinstance(conn, NoiseSession):
             return await super().new_conn(conn, peer_id)
-        protocol, _ = await self._selector.select(conn, conn.is_initiator, self.negotiate_timeout)
-        connection = YamuxConnection(conn, peer_id, self._settings)
+        protocol, _ = await self._selector.select(conn, conn.is_initiator)
+        connection = YamuxConnection(conn, peer_id, self._settings, self._conduct)
         return self._annotate_connection(connection, conn, protocol)

@@ -9,17 +9,24 @@ from __future__ import annotations
 
 import hashlib
 import socket
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Final
 
 import trio
+from cryptography.exceptions import InvalidTag
 from libp2p.abc import IRawConnection, ISecureConn
 from libp2p.crypto.keys import KeyPair
 from libp2p.crypto.x25519 import create_new_key_pair as new_x25519_key_pair
-from libp2p.io.exceptions import ConnectionClosedError, DecryptionFailedException
+from libp2p.io.exceptions import (
+    ConnectionClosedError,
+    DecryptionFailedException,
+    IOException,
+)
 from libp2p.io.trio import TrioTCPStream
 from libp2p.network.connection.raw_connection import RawConnection
 from libp2p.peer.id import ID
+from libp2p.security.exceptions import HandshakeFailure
 from libp2p.security.noise.exceptions import NoiseStateError
 from libp2p.security.noise.patterns import PatternXX
 from libp2p.security.noise.transport import Transport as StockNoiseTransport
@@ -27,6 +34,7 @@ from libp2p.security.secure_session import SecureSession
 from loguru import logger
 from noise.connection import NoiseConnection
 
+from node.transport.conduct import Conduct, Lenient
 from node.transport.noise_records import (
     LENGTH_SIZE,
     MAX_PLAINTEXT,
@@ -37,7 +45,7 @@ from node.transport.noise_records import (
 )
 from node.transport.tcp import endpoints_of
 
-__all__ = ["NoiseSession", "NoiseTransport"]
+__all__ = ["NoiseSession", "NoiseTransport", "SecretDiffers"]
 
 _NOTSENT_LOWAT: Final = 512 << 10
 _RECEIVE_BUFFER: Final = 16 * MAX_RECORD
@@ -168,6 +176,10 @@ class NoiseSession(SecureSession):
         self._end += count
 
 
+class SecretDiffers(HandshakeFailure):
+    """What the peer said in the handshake was sealed with another secret than ours, or none."""
+
+
 class NoiseTransport(StockNoiseTransport):
     """py-libp2p's noise transport, whose sessions are `NoiseSession` where they can be.
 
@@ -176,14 +188,46 @@ class NoiseTransport(StockNoiseTransport):
         fast: whether to make `NoiseSession`; py-libp2p's own sessions otherwise.
         secret: shared by the members of a cluster. It enters the handshake as its prologue, so the
             handshake with anyone who has another secret, or none, fails its authentication.
+        conduct: says which peers are refused even if the handshake succeeds.
     """
 
     def __init__(
-        self, key_pair: KeyPair, *, fast: bool = True, secret: bytes | None = None
+        self,
+        key_pair: KeyPair,
+        *,
+        fast: bool = True,
+        secret: bytes | None = None,
+        conduct: Conduct | None = None,
     ) -> None:
         super().__init__(key_pair, new_x25519_key_pair().private_key)
+        self._conduct = conduct or Lenient()
         self._fast = fast
         self._prologue = None if secret is None else hashlib.sha256(b"baton" + secret).digest()
+
+    async def secure_inbound(self, conn: IRawConnection) -> ISecureConn:
+        """Shake hands with a peer that has connected.
+
+        Raises:
+            HandshakeFailure: it did not, or not with our secret, or it is refused.
+        """
+        with _handshake_failures():
+            session = await super().secure_inbound(conn)
+        peer = session.get_remote_peer()
+        if self._conduct.refuses(peer):
+            await session.close()
+            raise HandshakeFailure(f"{peer} is refused for what it has done")
+        return session
+
+    async def secure_outbound(self, conn: IRawConnection, peer_id: ID) -> ISecureConn:
+        """Shake hands with a peer that was dialled.
+
+        Raises:
+            SecretDiffers: it has another secret. Only this side learns that: the other one sees no
+                more of us than that we hang up.
+            HandshakeFailure: it is another peer, or talks nonsense.
+        """
+        with _handshake_failures():
+            return await super().secure_outbound(conn, peer_id)
 
     def get_pattern(self) -> PatternXX:
         """Return the handshake for one connection."""
@@ -217,6 +261,20 @@ class _Pattern(PatternXX):
         if stream is None or not isinstance(base, SecureSession):
             return base
         return NoiseSession(base, stream, self._noise)
+
+
+@contextmanager
+def _handshake_failures() -> Iterator[None]:
+    """Raise whatever a peer can cause in the handshake's code as a failure of the handshake."""
+    try:
+        yield
+    except (HandshakeFailure, IOException):
+        raise
+    except InvalidTag as error:
+        raise SecretDiffers("its handshake is sealed with another secret") from error
+    except Exception as error:
+        # noiseprotocol and the protobufs raise what they please.
+        raise HandshakeFailure(f"the handshake makes no sense: {error!r}") from error
 
 
 def _tcp_stream(conn: IRawConnection) -> trio.SocketStream | None:

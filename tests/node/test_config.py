@@ -70,6 +70,7 @@ def test_everything_from_the_environment() -> None:
             "BATON_REMOTE_PREFILL": "local",
             "BATON_REMOTE_PREFILL_MIN_TOKENS": "9",
             "BATON_LOG_LEVEL": "debug",
+            "BATON_SECRET_FILE": "~/secret",
             "BATON_ROLE": "",
         },
     )
@@ -82,6 +83,7 @@ def test_everything_from_the_environment() -> None:
     assert config.memory == 3 << 29
     assert (config.remote_prefill, config.remote_prefill_min_tokens) == ("local", 9)
     assert (config.log_level, config.role) == ("debug", "auto")
+    assert config.secret_file == Path.home() / "secret"
 
 
 @pytest.mark.parametrize(
@@ -94,6 +96,8 @@ def test_everything_from_the_environment() -> None:
         ("models = [1]", r"models\[0\]: "),
         ('models = "one"', "models: "),
         ('cluster = ""', "cluster: "),
+        ('secret_file = ""', "secret_file: "),
+        ("secret_file = 1", "secret_file: "),
         ("overlap = 1", "overlap: "),
         ('memory = "lots"', "'lots' is no size"),
         ("memory = -1", "memory: "),

@@ -26,12 +26,14 @@ def main() -> None:
     parser.add_argument("--interface", action="append", default=[])
     parser.add_argument("--peer", action="append", default=[])
     parser.add_argument("--port", type=int, default=0)
+    parser.add_argument("--secret", default=None)
     arguments = parser.parse_args()
     options = ClusterOptions(
         cluster=arguments.cluster,
         interfaces=tuple(arguments.interface),
         peers=tuple(arguments.peer),
         port=arguments.port,
+        secret=arguments.secret.encode() if arguments.secret else None,
     )
     with open_identity(arguments.data_dir) as identity:
         trio.run(run, identity, options)

@@ -16,6 +16,7 @@ from libp2p.stream_muxer.exceptions import MuxedConnUnavailable, MuxedStreamErro
 from loguru import logger
 from multiaddr import Multiaddr
 
+from node.transport.conduct import Conduct, Lenient, Offence
 from node.transport.noise import NoiseSession
 from node.transport.yamux.events import (
     Event,
@@ -52,6 +53,7 @@ class YamuxConnection(IMuxedConn):
         conn: the secured connection, owned from now on.
         peer_id: the peer at its other end.
         settings: limits and times.
+        conduct: told if the peer breaks the protocol.
 
     Attributes:
         session: the state machine.
@@ -60,7 +62,11 @@ class YamuxConnection(IMuxedConn):
     """
 
     def __init__(
-        self, conn: NoiseSession, peer_id: ID, settings: YamuxSettings | None = None
+        self,
+        conn: NoiseSession,
+        peer_id: ID,
+        settings: YamuxSettings | None = None,
+        conduct: Conduct | None = None,
     ) -> None:
         self.peer_id = peer_id
         self.secured_conn = conn
@@ -68,6 +74,7 @@ class YamuxConnection(IMuxedConn):
         self.on_close: Callable[[], Awaitable[None]] | None = None
         self.failure: str | None = None
         self._settings = settings or YamuxSettings()
+        self._conduct = conduct or Lenient()
         self.session = Session(
             initiator=conn.is_initiator,
             max_frame=self._settings.max_frame,
@@ -226,6 +233,7 @@ class YamuxConnection(IMuxedConn):
             self.fail("the peer has gone away")
         except YamuxViolation as violation:
             logger.warning("{} breaks the yamux protocol: {}", self.peer_id, violation)
+            self._conduct.report(self.peer_id, Offence.VIOLATION, f"yamux: {violation}")
             session.go_away(GoAway.PROTOCOL_ERROR)
             await self._farewell()
             self.fail(f"the peer broke the yamux protocol: {violation}")

@@ -1,0 +1,86 @@
+"""multistream-select with limits.
+
+py-libp2p's reads as many bytes as the peer announces, before anybody is authenticated, and lets
+text that is no UTF-8 raise where nobody expects it.
+"""
+
+from __future__ import annotations
+
+from typing import Final, TypeVar
+
+from libp2p.abc import ISecureTransport
+from libp2p.custom_types import TProtocol, TSecurityOptions
+from libp2p.exceptions import ParseError
+from libp2p.io.abc import ReadWriteCloser
+from libp2p.io.exceptions import IOException
+from libp2p.protocol_muxer.exceptions import MultiselectCommunicatorError, MultiselectError
+from libp2p.protocol_muxer.generic_selector import GenericMultistreamSelector
+from libp2p.protocol_muxer.multiselect_communicator import MultiselectCommunicator
+from libp2p.security.security_multistream import SecurityMultistream
+from libp2p.utils.varint import read_varint_prefixed_bytes_limited
+
+__all__ = ["NEGOTIATION_S", "LimitedCommunicator", "LimitedSecurity", "LimitedSelector"]
+
+NEGOTIATION_S: Final = 5
+"""For the two sides to agree on a protocol."""
+_MAX_LINE: Final = 1024
+"""Bytes of one line, the name of a protocol as a rule."""
+
+T = TypeVar("T")
+
+
+class LimitedCommunicator(MultiselectCommunicator):
+    """Reads lines of bounded length, and raises one kind of error for whatever is wrong."""
+
+    async def read(self) -> str:
+        """Return the next line.
+
+        Raises:
+            MultiselectCommunicatorError: it is too long, no line, or the stream has ended.
+        """
+        try:
+            line = await read_varint_prefixed_bytes_limited(self.read_writer, _MAX_LINE)
+            text = line.decode()
+        except (ParseError, IOException, UnicodeDecodeError) as error:
+            raise MultiselectCommunicatorError(f"no line of multistream: {error}") from error
+        if not text.endswith("\n"):
+            raise MultiselectCommunicatorError("a line of multistream without its end")
+        return text[:-1]
+
+
+class LimitedSelector(GenericMultistreamSelector[T]):
+    """Chooses among handlers as ever, over a `LimitedCommunicator`."""
+
+    async def select(
+        self,
+        conn: ReadWriteCloser,
+        is_initiator: bool,
+        negotiate_timeout: int = NEGOTIATION_S,
+    ) -> tuple[TProtocol, T]:
+        """Agree with the peer on one of the handlers' protocols.
+
+        Raises:
+            MultiselectError: they do not, as the side that was asked.
+            MultiselectClientError: they do not, as the side that asks.
+        """
+        communicator = LimitedCommunicator(conn)
+        protocol: TProtocol | None
+        if is_initiator:
+            protocol = await self.multiselect_client.select_one_of(
+                tuple(self.handlers), communicator, negotiate_timeout
+            )
+        else:
+            protocol, _ = await self.multiselect.negotiate(communicator, negotiate_timeout)
+        if protocol is None:
+            raise MultiselectError("no protocol was chosen")
+        return protocol, self.handlers[protocol]
+
+
+class LimitedSecurity(SecurityMultistream):
+    """Negotiates the security of a connection over a `LimitedSelector`."""
+
+    def __init__(self, transports: TSecurityOptions) -> None:
+        super().__init__({})
+        self._selector = LimitedSelector[ISecureTransport]()
+        for protocol, transport in transports.items():
+            self.add_transport(protocol, transport)
