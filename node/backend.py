@@ -67,9 +67,9 @@ class NodeBackend:
         """See `Backend.open_chat`."""
         return self._ingress.open(request)
 
-    def cluster(self) -> ClusterStatus:
+    async def cluster(self) -> ClusterStatus:
         """See `Backend.cluster`."""
-        return self._cluster.status()
+        return await self._cluster.full_status()
 
     def health(self) -> HealthInfo:
         """See `Backend.health`."""

@@ -18,12 +18,13 @@ from node.errors import BatonError
 from node.host import Handler, PeerHost
 from node.identity import Identity
 from node.interfaces import list_interfaces, select_interfaces
+from node.link_reports import LinkReports, Reports
 from node.links import Link
 from node.membership.service import Membership
 from node.membership.view import Change, ClusterView, Event
 from node.routes import parse_peer, peer_address
 from node.secret import ClusterSecret, stretch
-from node.status import ClusterStatus, render_status
+from node.status import ClusterStatus, own_links, render_status
 from node.transport.streams import ByteStream
 from protocols.engine import EngineName
 from protocols.gossip import (
@@ -34,6 +35,8 @@ from protocols.gossip import (
     NodeRecord,
     Role,
 )
+from protocols.status import PROTOCOL_ID as LINKS_PROTOCOL
+from protocols.status import LinkStatus
 
 __all__ = ["ChangeListener", "Cluster", "ClusterOptions"]
 
@@ -104,6 +107,12 @@ class Cluster:
             names=options.interfaces,
             on_interfaces=self.refresh,
         )
+        self._link_reports = LinkReports(
+            self._own_links,
+            lambda peer_id: self.view.get(peer_id) is not None,
+            host.open_stream,
+        )
+        host.set_handler(LINKS_PROTOCOL, self._link_reports.serve)
         host.on_link(up=self._link_changed, down=self._link_lost)
 
     @classmethod
@@ -233,8 +242,24 @@ class Cluster:
         return self._rate(link) if link is not None else None
 
     def status(self) -> ClusterStatus:
-        """Render the `/v1/cluster` document."""
-        return render_status(self.view, self.master, self.links, self._rate)
+        """Render what this node knows by itself: of the links only its own."""
+        return self._render({})
+
+    async def full_status(self) -> ClusterStatus:
+        """Render the `/v1/cluster` document, for which the others are asked for their links."""
+        others = [
+            member.record.peer_id
+            for member in self.view.members
+            if member.state == "alive" and member.record.peer_id != self.peer_id
+        ]
+        return self._render(await self._link_reports.ask(others))
+
+    def _render(self, reports: Reports) -> ClusterStatus:
+        links = {**reports, self.peer_id: self._own_links()}
+        return render_status(self.view, self.master, links, trio.current_time())
+
+    def _own_links(self) -> tuple[LinkStatus, ...]:
+        return own_links(self.peer_id, self.links, self._rate)
 
     async def _refresh_regularly(self) -> None:
         while True:

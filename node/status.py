@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from typing import Literal
 
 import msgspec
 
@@ -11,9 +12,17 @@ from node.links import Link
 from node.membership.view import ClusterView, Member, State
 from node.routes import peer_address
 from protocols.engine import EngineName
-from protocols.gossip import InstanceRecord, InstanceState, InterfaceClass, InterfaceRecord, Role
+from protocols.gossip import (
+    Accelerator,
+    InstanceRecord,
+    InstanceState,
+    InterfaceClass,
+    InterfaceRecord,
+    Role,
+)
+from protocols.status import LinkStatus
 
-__all__ = ["ClusterStatus", "render_status"]
+__all__ = ["ClusterStatus", "own_links", "render_status"]
 
 
 class MasterStatus(msgspec.Struct, frozen=True):
@@ -51,11 +60,16 @@ class InstanceStatus(msgspec.Struct, frozen=True):
     engine: EngineName
     role: str
     """`prefill`, `decode` or `both`."""
-    state: InstanceState
+    state: InstanceState | Literal["unreachable"]
+    """`unreachable` while its node is not alive: no request is sent there."""
     load: int
+    """Requests that it works on or has queued."""
     reason: str
+    """Why it is not ready; empty otherwise."""
     max_context: int
+    """Tokens; 0 until it is loaded."""
     prefill_tokens_per_s: float
+    """As last measured; 0 before."""
     decode_tokens_per_s: float
 
 
@@ -73,22 +87,13 @@ class NodeStatus(msgspec.Struct, frozen=True):
     interfaces: tuple[InterfaceStatus, ...]
     instances: tuple[InstanceStatus, ...]
     api: str
+    """Where its HTTP API listens, as host:port."""
     version: str
-
-
-class LinkStatus(msgspec.Struct, frozen=True):
-    """A connection of this node's; other nodes' links are theirs to report."""
-
-    source: str = msgspec.field(name="from")
-    to: str
-    klass: InterfaceClass = msgspec.field(name="class")
-    address: str
-    mb_per_s: float | None
-    """Measured on transfers; null before the first."""
-    rtt_ms: float | None
-    in_use: bool
-    """Whether it is the link that the next stream takes."""
-    interface: str
+    last_seen_s: float
+    """Seconds since anything was heard of it; 0 for the node that answers."""
+    accelerator: Accelerator
+    master: str
+    """Peer id of the master that it follows; empty for none. Not all the same during a split."""
 
 
 class ClusterStatus(msgspec.Struct, frozen=True):
@@ -99,50 +104,69 @@ class ClusterStatus(msgspec.Struct, frozen=True):
     master: MasterStatus | None
     nodes: tuple[NodeStatus, ...]
     links: tuple[LinkStatus, ...]
+    links_missing_from: tuple[str, ...] = ()
+    """Peer ids of the nodes that are alive and did not tell of their links in time."""
+
+
+def own_links(
+    self_id: str, links: Iterable[Link], bytes_per_s: Callable[[Link], float | None]
+) -> tuple[LinkStatus, ...]:
+    """Return what this node tells of its links.
+
+    Args:
+        self_id: this node's peer id.
+        links: open links, the one in use of each peer first.
+        bytes_per_s: the rate last measured over a link, if one was.
+    """
+    used: set[str] = set()
+    rows: list[LinkStatus] = []
+    for link in links:
+        rate = bytes_per_s(link)
+        rows.append(
+            LinkStatus(
+                source=self_id,
+                to=link.peer_id,
+                klass=link.route.klass,
+                address=link.route.address,
+                mb_per_s=round(rate / 1e6, 3) if rate is not None else None,
+                rtt_ms=round(link.rtt_s * 1e3, 3) if link.rtt_s is not None else None,
+                in_use=link.peer_id not in used,
+                interface=link.route.interface,
+            )
+        )
+        used.add(link.peer_id)
+    return tuple(rows)
 
 
 def render_status(
     view: ClusterView,
     master: tuple[str, int] | None,
-    links: Iterable[Link],
-    bytes_per_s: Callable[[Link], float | None],
+    links: Mapping[str, tuple[LinkStatus, ...]],
+    now: float,
 ) -> ClusterStatus:
     """Render the view of this node.
 
     Args:
         view: the members.
         master: peer id and term of the master, if there is one.
-        links: open links, the best of each peer first.
-        bytes_per_s: the rate last measured over a link, if one was.
+        links: what each node that answered told of its links, this one included.
+        now: seconds, by the clock that the view is called with.
     """
-    in_use: set[str] = set()
-    rows: list[LinkStatus] = []
-    for link in links:
-        rate = bytes_per_s(link)
-        rows.append(
-            LinkStatus(
-                source=view.self_id,
-                to=link.peer_id,
-                klass=link.route.klass,
-                address=link.route.address,
-                mb_per_s=round(rate / 1e6, 3) if rate is not None else None,
-                rtt_ms=round(link.rtt_s * 1e3, 3) if link.rtt_s is not None else None,
-                in_use=link.peer_id not in in_use,
-                interface=link.route.interface,
-            )
-        )
-        in_use.add(link.peer_id)
+    nodes = tuple(_render_node(member, now, view.self_id) for member in view.members)
+    alive = {node.peer_id for node in nodes if node.state == "alive"}
     return ClusterStatus(
         cluster=view.own.cluster,
         self_id=view.self_id,
         master=MasterStatus(*master, round_of(master[1])) if master is not None else None,
-        nodes=tuple(_render_node(member) for member in view.members),
-        links=tuple(rows),
+        nodes=nodes,
+        links=tuple(link for peer_id in sorted(links) for link in links[peer_id]),
+        links_missing_from=tuple(sorted(alive - set(links))),
     )
 
 
-def _render_node(member: Member) -> NodeStatus:
+def _render_node(member: Member, now: float, self_id: str) -> NodeStatus:
     record = member.record
+    unseen_s = 0.0 if record.peer_id == self_id else max(0.0, now - member.seen_at)
     return NodeStatus(
         peer_id=record.peer_id,
         host=record.host,
@@ -152,9 +176,14 @@ def _render_node(member: Member) -> NodeStatus:
         memory=MemoryStatus(record.memory_total, record.memory_free),
         addresses=tuple(peer_address(record.peer_id, each) for each in record.addresses),
         interfaces=tuple(_render_interface(each) for each in record.interfaces),
-        instances=tuple(_render_instance(each) for each in record.instances),
+        instances=tuple(
+            _render_instance(each, available=member.state == "alive") for each in record.instances
+        ),
         api=record.api,
         version=record.version,
+        last_seen_s=round(unseen_s, 1),
+        accelerator=record.accelerator,
+        master=record.master,
     )
 
 
@@ -167,14 +196,14 @@ def _render_interface(record: InterfaceRecord) -> InterfaceStatus:
     )
 
 
-def _render_instance(record: InstanceRecord) -> InstanceStatus:
+def _render_instance(record: InstanceRecord, *, available: bool) -> InstanceStatus:
     return InstanceStatus(
         id=record.id,
         model=record.model,
         base_model=record.base_model,
         engine=record.engine,
         role="both" if set(record.roles) >= {"prefill", "decode"} else "".join(record.roles[:1]),
-        state=record.state,
+        state=record.state if available else "unreachable",
         load=record.load,
         reason=record.reason,
         max_context=record.max_context,

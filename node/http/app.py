@@ -76,7 +76,7 @@ def create_app(
 
 
 class _Views:
-    """What is answered from the node's memory at once."""
+    """What is answered at once, or (the cluster) within a second."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
@@ -97,7 +97,7 @@ class _Views:
         )
 
     async def cluster(self, request: Request) -> Response:
-        document = self._backend.cluster()
+        document = await self._backend.cluster()
         return _json(document if isinstance(document, bytes) else msgspec.json.encode(document))
 
     async def health(self, request: Request) -> Response:

@@ -89,8 +89,8 @@ class Backend(Protocol):
         """
         ...
 
-    def cluster(self) -> msgspec.Struct | bytes:
-        """Return the document of `/v1/cluster`, as a struct or as encoded JSON."""
+    async def cluster(self) -> msgspec.Struct | bytes:
+        """Return the document of `/v1/cluster`, as a struct or as encoded JSON, in a second."""
         ...
 
     def health(self) -> HealthInfo:

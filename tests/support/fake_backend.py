@@ -125,7 +125,7 @@ class FakeBackend:
         finally:
             self.left.set()
 
-    def cluster(self) -> msgspec.Struct | bytes:
+    async def cluster(self) -> msgspec.Struct | bytes:
         return self.document
 
     def health(self) -> HealthInfo:

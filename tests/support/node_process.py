@@ -44,14 +44,20 @@ async def run(identity: Identity, options: ClusterOptions) -> None:
         nursery.start_soon(end_with_stdin, nursery.cancel_scope)
         said = b""
         while True:
-            line = msgspec.json.encode(
-                {"addresses": cluster.own_record.addresses, "status": cluster.status()}
-            )
+            line = describe(cluster)
             if line != said:
                 sys.stdout.buffer.write(line + b"\n")
                 sys.stdout.buffer.flush()
                 said = line
             await trio.sleep(0.05)
+
+
+def describe(cluster: Cluster) -> bytes:
+    """Return what a node prints, without what changes by itself."""
+    status = cluster.status()
+    nodes = tuple(msgspec.structs.replace(node, last_seen_s=0.0) for node in status.nodes)
+    status = msgspec.structs.replace(status, nodes=nodes)
+    return msgspec.json.encode({"addresses": cluster.own_record.addresses, "status": status})
 
 
 async def end_with_stdin(scope: trio.CancelScope) -> None:

@@ -16,7 +16,6 @@ import sys
 import time
 from pathlib import Path
 
-import msgspec
 import trio
 
 from node.app import EnginePlan, run
@@ -24,6 +23,7 @@ from node.cluster import Cluster
 from node.config import NodeConfig, parse_api
 from protocols.gossip import Role
 from tests.support import toy_engine
+from tests.support.node_process import describe
 
 MODEL = "toy"
 ROLES: dict[str, tuple[Role, ...]] = {
@@ -75,9 +75,7 @@ async def watch(cluster: Cluster) -> None:
         nursery.start_soon(end_with_stdin)
         said = b""
         while True:
-            line = msgspec.json.encode(
-                {"addresses": cluster.own_record.addresses, "status": cluster.status()}
-            )
+            line = describe(cluster)
             if line != said:
                 said = line
                 sys.stdout.buffer.write(b'{"at":%r,%b\n' % (time.time(), line[1:]))
