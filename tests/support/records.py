@@ -26,7 +26,7 @@ def node_record(peer_id: str, *instances: InstanceRecord, **changes: Any) -> Nod
 def instance_record(id: str, engine: str = "mlx", **changes: Any) -> InstanceRecord:
     fields: dict[str, Any] = {
         "model": "acme/Tiny",
-        "base_model": "Tiny",
+        "base_model": "tiny",
         "roles": ("prefill", "decode"),
         "state": "ready",
         "fingerprint": "f",

@@ -22,7 +22,7 @@ def on_disk(
     name: str = MODEL,
     quantization: Quantization = "none",
     gib: float = 4,
-    base: str = "Tiny",
+    base: str = "tiny",
 ) -> ModelRecord:
     return ModelRecord(name, base, quantization, int(gib * GIB))
 
