@@ -80,7 +80,6 @@ class Cluster:
     ) -> None:
         self.host = host
         self._options = options
-        self._bytes_per_s: dict[tuple[str, str], float] = {}
         self._listeners: list[ChangeListener] = []
         self._changed = trio.Event()
         self._membership = Membership(
@@ -143,6 +142,7 @@ class Cluster:
             identity.key_pair,
             interfaces,
             port=options.port,
+            named=bool(options.interfaces),
             secret=secret.key if secret is not None else None,
         )
         async with host.running():
@@ -185,7 +185,7 @@ class Cluster:
 
     @property
     def links(self) -> tuple[Link, ...]:
-        """Open links, the best of each peer first."""
+        """Open links, the one in use first of each peer."""
         return self.host.links
 
     @property
@@ -232,14 +232,13 @@ class Cluster:
         """
         return await self.host.open_stream(peer_id, protocol)
 
+    def rate(self, link: Link) -> float | None:
+        """Return the newest rate that either end has measured on a link, in bytes per second."""
+        return self.host.rate(link)
+
     def note_rate(self, link: Link, bytes_per_s: float) -> None:
         """Remember what a transfer over a link reached, beyond the connection's end."""
-        self._bytes_per_s[link.peer_id, link.route.interface] = bytes_per_s
-
-    def rate_to(self, peer_id: str) -> float | None:
-        """Return the rate last measured on the best link to a peer, in bytes per second."""
-        link = self.host.best_link(peer_id)
-        return self._rate(link) if link is not None else None
+        self.host.note_rate(link, bytes_per_s)
 
     def status(self) -> ClusterStatus:
         """Render what this node knows by itself: of the links only its own."""
@@ -259,7 +258,7 @@ class Cluster:
         return render_status(self.view, self.master, links, trio.current_time())
 
     def _own_links(self) -> tuple[LinkStatus, ...]:
-        return own_links(self.peer_id, self.links, self._rate)
+        return own_links(self.peer_id, self.links, self.rate)
 
     async def _refresh_regularly(self) -> None:
         while True:
@@ -292,9 +291,14 @@ class Cluster:
         member = self.view.get(event.peer_id)
         if member is not None and event.peer_id != self.peer_id:
             self._election.take(event)
-            if event.change not in {Change.GONE, Change.LEFT}:
+            if event.change in {Change.GONE, Change.LEFT}:
+                self.host.forget_interfaces(event.peer_id)
+            else:
                 record = member.record
-                self._discovery.learn(record.peer_id, record.addresses, record.incarnation)
+                self.host.know_interfaces(record.peer_id, record.interfaces)
+                self._discovery.learn(
+                    record.peer_id, record.addresses, record.incarnation, record.interfaces
+                )
             if event.change is Change.LEFT:
                 self._discovery.forget(event.peer_id)
         for listener in self._listeners:
@@ -314,12 +318,8 @@ class Cluster:
         self._notify()
 
     def _link_lost(self, link: Link) -> None:
-        if self.host.best_link(link.peer_id) is None:
-            self._discovery.lost(link.peer_id)
+        self._discovery.lost(link.peer_id)
         self._notify()
-
-    def _rate(self, link: Link) -> float | None:
-        return self._bytes_per_s.get((link.peer_id, link.route.interface))
 
     def _notify(self) -> None:
         self._changed.set()

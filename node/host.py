@@ -8,46 +8,43 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from functools import partial
 from typing import Final, TypeAlias
 
 import trio
 from libp2p.crypto.keys import KeyPair
 from libp2p.custom_types import TProtocol
 from libp2p.network.config import RetryConfig
-from libp2p.network.connection.swarm_connection import SwarmConn
 from libp2p.network.swarm import Swarm
 from libp2p.peer.id import ID
-from libp2p.rcmgr import Direction
 from loguru import logger
 
 from node import heartbeat
 from node.errors import NoUsableInterface, PeerUnreachable
-from node.interfaces import Interface, interfaces_towards, is_scoped
+from node.interfaces import Interface, is_scoped
 from node.libp2p_seam import (
     ConnectionObserver,
     caused_by,
     connection_config,
-    endpoints,
     forward_log,
     negotiate,
-    remote_endpoint,
     upgrade_inbound,
     upgrade_outbound,
 )
-from node.links import Link, LinkListener, LinkTable
+from node.link_keeper import LinkKeeper
+from node.links import Link, LinkListener
 from node.listening import AnnouncedAddresses, Listening, check_port_free
-from node.routes import Route, parse_address, route_over, tcp_address
+from node.routes import Route, parse_address
 from node.transport.conduct import Offence
-from node.transport.errors import TransportError
 from node.transport.guard import byte_stream_handler
 from node.transport.half_open import HalfOpen
 from node.transport.host import new_fast_host
+from node.transport.negotiation import NEGOTIATION_S
 from node.transport.noise import SecretDiffers
 from node.transport.streams import ByteStream
 from node.transport.tcp import endpoints_of, open_stream
 from node.warden import Warden
 from protocols.errors import ProtocolError, Truncated
+from protocols.gossip import InterfaceRecord
 
 __all__ = ["Handler", "PeerHost"]
 
@@ -55,7 +52,8 @@ Handler: TypeAlias = Callable[[ByteStream], Awaitable[None]]
 """Serves one stream; the stream is closed when it returns, and reset when it raises."""
 
 _DIAL_TIMEOUT_S: Final = 4.0
-_CLOSE_TIMEOUT_S: Final = 2.0
+_IMPATIENCE_S: Final = 1.0
+"""How long a link may take to negotiate a stream when there are others."""
 
 
 class PeerHost:
@@ -65,6 +63,7 @@ class PeerHost:
         key_pair: the node's identity.
         interfaces: those that it uses; replaced by `use_interfaces` when they change.
         port: to listen on, at every address; 0 for any.
+        named: whether the user has named the interfaces.
         secret: that peers must share to connect; None lets anyone.
         fast: whether connections are carried by `node.transport` or by py-libp2p's own muxer.
     """
@@ -75,6 +74,7 @@ class PeerHost:
         interfaces: Sequence[Interface],
         *,
         port: int = 0,
+        named: bool = False,
         secret: bytes | None = None,
         fast: bool = True,
     ) -> None:
@@ -94,11 +94,11 @@ class PeerHost:
             raise TypeError(f"a host over a {type(network).__name__}, not over a Swarm")
         self._swarm = network
         self._swarm.retry_config = RetryConfig(max_retries=0)
-        self._links = LinkTable()
+        self._keeper = LinkKeeper(network, self.peer_id, interfaces, named=named)
         self._listening: Listening | None = None
         self._half_open = HalfOpen()
         self._nursery: trio.Nursery | None = None
-        self.set_handler(heartbeat.PROTOCOL_ID, heartbeat.answer)
+        self.set_handler(heartbeat.PROTOCOL_ID, self._keeper.answer_heartbeats)
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
@@ -111,9 +111,12 @@ class PeerHost:
         if self._port:
             await check_port_free(self._port, self.interfaces)
         forward_log()
-        self._swarm.register_notifee(ConnectionObserver(self._connected, self._disconnected))
+        self._swarm.register_notifee(
+            ConnectionObserver(self._keeper.connected, self._keeper.disconnected)
+        )
         async with self.libp2p.run(listen_addrs=[]), trio.open_nursery() as nursery:
             self._nursery = nursery
+            self._keeper.start(nursery)
             self._listening = Listening(nursery, self._accept, self._port)
             self._swarm.listeners["baton"] = AnnouncedAddresses(lambda: self.addresses)
             await self._swarm.auto_connector.stop()
@@ -127,6 +130,7 @@ class PeerHost:
                 yield
             finally:
                 self._nursery = None
+                self._keeper.stop()
                 nursery.cancel_scope.cancel()
 
     @property
@@ -136,17 +140,24 @@ class PeerHost:
 
     @property
     def links(self) -> tuple[Link, ...]:
-        """Every open link, the best of each peer first."""
-        return self._links.all
+        """Every open link, the one in use first of each peer."""
+        return self._keeper.table.all
 
     def best_link(self, peer_id: str) -> Link | None:
         """Return the link to a peer that its next stream takes; None when there is none."""
-        return next(iter(self._links.to(peer_id)), None)
+        return next(iter(self._keeper.table.to(peer_id)), None)
 
-    def best_route(self, peer_id: str) -> Route | None:
-        """Return the route of the best link to a peer; None when there is no link."""
-        link = self.best_link(peer_id)
-        return link.route if link is not None else None
+    def open_routes(self, peer_id: str) -> tuple[Route, ...]:
+        """Return the routes of the links to a peer, the one in use first."""
+        return tuple(link.route for link in self._keeper.table.to(peer_id))
+
+    def rate(self, link: Link) -> float | None:
+        """Return the newest rate that either end has measured on a link, in bytes per second."""
+        return self._keeper.table.rates.bytes_per_s(link.key)
+
+    def note_rate(self, link: Link, bytes_per_s: float) -> None:
+        """Take note of what a transfer over a link has reached; it is kept when the link ends."""
+        self._keeper.table.note_rate(link, bytes_per_s)
 
     def on_link(
         self,
@@ -156,16 +167,19 @@ class PeerHost:
         beat: LinkListener | None = None,
     ) -> None:
         """Have functions called when a link comes, goes, and answers a heartbeat."""
-        self._links.listen(up, down, beat)
+        self._keeper.table.listen(up, down, beat)
 
     async def use_interfaces(self, interfaces: Sequence[Interface]) -> bool:
         """Take up a changed set of interfaces: listen on their addresses, and on no others.
+
+        Links whose address here has gone are ended: nothing would come of waiting for them.
 
         Returns:
             Whether all addresses could be bound. To be called again if not: some are there before
             they can be.
         """
         self.interfaces = tuple(interfaces)
+        self._keeper.use_interfaces(interfaces)
         return self._listening is not None and await self._listening.follow(interfaces)
 
     def set_handler(self, protocol: str, handler: Handler) -> None:
@@ -182,18 +196,35 @@ class PeerHost:
 
         self.libp2p.set_stream_handler(TProtocol(protocol), byte_stream_handler(serve))
 
+    def know_interfaces(self, peer_id: str, interfaces: tuple[InterfaceRecord, ...]) -> None:
+        """Take note of a peer's interfaces. Links to such that it has no more are ended."""
+        self._keeper.know_interfaces(peer_id, interfaces)
+
+    def forget_interfaces(self, peer_id: str) -> None:
+        """Forget those of a peer that is gone."""
+        self._keeper.table.forget(peer_id)
+
     async def open_stream(self, peer_id: str, protocol: str) -> ByteStream:
-        """Open a stream on the best link to a peer, or on the next best if that fails.
+        """Open a stream on the link to a peer that is in use, or on the next best if that fails.
 
         The caller closes or resets it: streams left open end up blocking new ones.
 
         Raises:
             PeerUnreachable: there is no link, or none of them took the stream.
         """
+        return (await self.open_on_link(peer_id, protocol))[1]
+
+    async def open_on_link(self, peer_id: str, protocol: str) -> tuple[Link, ByteStream]:
+        """As `open_stream`, and return the link too that the stream is on."""
+        links = self._keeper.table.to(peer_id)
+        # A link that hangs is left for the next soon; if all do, the best gets all the time it may.
+        attempts = [(link, _IMPATIENCE_S) for link in links] if len(links) > 1 else []
         reason = "there is no connection to it"
-        for link in self._links.to(peer_id):
+        for link, timeout_s in (*attempts, *((link, NEGOTIATION_S) for link in links[:1])):
+            if link not in self._keeper.table:
+                continue
             try:
-                return await negotiate(link.connection, protocol)
+                return link, await negotiate(link.connection, protocol, timeout_s)
             except PeerUnreachable as error:
                 reason = error.problem
         raise PeerUnreachable(f"cannot open {protocol} to {peer_id}: {reason}")
@@ -238,70 +269,9 @@ class PeerHost:
 
     async def disconnect(self, peer_id: str) -> None:
         """Close every link to a peer."""
-        for link in self._links.to(peer_id):
-            await self._close(link)
+        for link in self._keeper.table.to(peer_id):
+            await self._keeper.close(link)
 
     def _drop(self, peer_id: str) -> None:
         if self._nursery is not None:
             self._nursery.start_soon(self.disconnect, peer_id)
-
-    def _connected(self, connection: SwarmConn) -> None:
-        if self._nursery is None:
-            return
-        peer_id = connection.muxed_conn.peer_id.to_base58()
-        route = self._route_of(connection)
-        outbound = connection.direction is Direction.OUTBOUND
-        link = Link(peer_id, route, connection, outbound)
-        logger.info(
-            "connected to {} over {} ({}) at {}, {}",
-            peer_id,
-            route.interface or "the default route",
-            route.klass,
-            route.address,
-            "which we dialled" if outbound else "which it dialled",
-        )
-        self._nursery.start_soon(self._keep_alive, link)
-        self._links.add(link)
-
-    def _disconnected(self, connection: SwarmConn) -> None:
-        link = self._links.remove(connection)
-        if link is not None:
-            logger.info("the connection to {} at {} is closed", link.peer_id, link.route.address)
-
-    def _route_of(self, connection: SwarmConn) -> Route:
-        remote = remote_endpoint(connection)
-        if remote is None:
-            return Route("", "other", "")
-        address = tcp_address(*remote)
-        candidates = interfaces_towards(remote[0], self.interfaces)
-        ends = endpoints(connection)
-        if ends is not None:
-            local = ends.local
-            at_it = [
-                each
-                for each in candidates
-                if local.scope == each.name or (not local.scope and local.ip in each.ips)
-            ]
-            candidates = (*at_it, *candidates)
-        if not candidates:
-            return Route(address, "other", "")
-        return route_over(address, candidates[0])
-
-    async def _keep_alive(self, link: Link) -> None:
-        try:
-            stream = await negotiate(link.connection, heartbeat.PROTOCOL_ID)
-            try:
-                await heartbeat.beat(stream, partial(self._links.beat, link))
-            finally:
-                await stream.reset()
-        except (heartbeat.HeartbeatLost, TransportError, PeerUnreachable) as error:
-            if link in self._links:
-                logger.warning("lost {} at {}: {}", link.peer_id, link.route.address, error)
-            await self._close(link)
-
-    async def _close(self, link: Link) -> None:
-        # The goodbye may wait for a peer that is gone. Whatever becomes of it, the link has ended.
-        with trio.move_on_after(_CLOSE_TIMEOUT_S, shield=True):
-            await link.connection.close()
-        self._swarm.remove_conn(link.connection)
-        self._disconnected(link.connection)

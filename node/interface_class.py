@@ -26,8 +26,8 @@ RANK: Final[dict[InterfaceClass, int]] = {
     "loopback": 0,
     "thunderbolt": 1,
     "ethernet": 2,
-    "other": 3,
-    "wifi": 4,
+    "wifi": 3,
+    "other": 4,
     "virtual": 5,
 }
 """Lower is better for bulk. Loopback is first: it only ever reaches this very machine."""

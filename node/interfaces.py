@@ -30,6 +30,7 @@ from node.interface_class import (
     read_sysfs,
 )
 from protocols.gossip import InterfaceClass, InterfaceRecord
+from protocols.link import LinkEnd
 
 __all__ = [
     "Interface",
@@ -76,6 +77,10 @@ class Interface(msgspec.Struct, frozen=True):
     def record(self) -> InterfaceRecord:
         """Return what is gossiped of it."""
         return InterfaceRecord(self.name, self.klass, self.ips, self.speed_mbps)
+
+    def end(self) -> LinkEnd:
+        """Return what is told of it to the other end of a link."""
+        return LinkEnd(self.name, self.klass, self.speed_mbps)
 
 
 def list_interfaces() -> tuple[Interface, ...]:

@@ -11,6 +11,7 @@ caller chose.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable
 from typing import Final
 
@@ -75,7 +76,9 @@ def forward_log() -> None:
         libp2p_logger.addHandler(_Forwarder(logging.WARNING))
 
 
-async def negotiate(connection: SwarmConn, protocol: str) -> ByteStream:
+async def negotiate(
+    connection: SwarmConn, protocol: str, timeout_s: float = NEGOTIATION_S
+) -> ByteStream:
     """Open a stream of `protocol` on a connection.
 
     Raises:
@@ -83,10 +86,10 @@ async def negotiate(connection: SwarmConn, protocol: str) -> ByteStream:
     """
     net_stream: INetStream | None = None
     try:
-        with trio.fail_after(NEGOTIATION_S):
+        with trio.fail_after(timeout_s):
             net_stream = await connection.new_stream()
             chosen = await MultiselectClient().select_one_of(
-                [TProtocol(protocol)], LimitedCommunicator(net_stream), NEGOTIATION_S
+                [TProtocol(protocol)], LimitedCommunicator(net_stream), math.ceil(timeout_s)
             )
         net_stream.set_protocol(chosen)
         return ByteStream(net_stream)
@@ -96,7 +99,7 @@ async def negotiate(connection: SwarmConn, protocol: str) -> ByteStream:
                 await net_stream.reset()
         known = (MultiselectClientError, MuxedStreamError, IOException, trio.TooSlowError)
         if isinstance(error, known):
-            raise PeerUnreachable(str(error) or f"no answer within {NEGOTIATION_S} s") from error
+            raise PeerUnreachable(str(error) or f"no answer within {timeout_s:g} s") from error
         raise
 
 

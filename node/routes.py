@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from ipaddress import ip_address
-from typing import Final
+from typing import Final, TypeAlias
 
 import msgspec
 from multiaddr import Multiaddr
@@ -14,18 +14,28 @@ from multiaddr.exceptions import BinaryParseError, ProtocolLookupError, StringPa
 from node.errors import BatonError
 from node.interface_class import RANK
 from node.interfaces import Interface, interfaces_towards, is_scoped
-from protocols.gossip import InterfaceClass
+from protocols.gossip import InterfaceClass, InterfaceRecord
+from protocols.link import LinkEnd
 
 __all__ = [
+    "MAX_LINKS",
+    "Hardware",
     "Route",
+    "choose_pairs",
     "parse_address",
     "parse_peer",
     "peer_address",
     "rank_routes",
-    "route_over",
+    "route_between",
     "tcp_address",
 ]
 
+MAX_LINKS: Final = 3
+"""Connections that are kept to one peer, each over other hardware than the rest."""
+
+Hardware: TypeAlias = tuple[str, str]
+"""The names of the interface of ours and of the peer's that a route goes between; empty for one
+that is not known."""
 
 _ZONE: Final = re.compile(r"/ip6zone/([^/%]+)(?=/ip6/)")
 _SCOPED: Final = re.compile(r"(/ip6/[^/%]+)%([^/%]+)(?=/)")
@@ -41,9 +51,13 @@ class Route(msgspec.Struct, frozen=True):
     address: str
     """A multiaddr without the peer id, and without a scope: that is the interface."""
     klass: InterfaceClass
+    """The worse of both ends', as far as they are known."""
     interface: str
     """Empty when the address is in no network of ours and the kernel's routes decide."""
     speed_mbps: int = 0
+    """The lower of both ends'; 0 when neither says."""
+    remote: str = ""
+    """The peer's interface that has the address; empty while that is not known."""
 
     @property
     def pair(self) -> tuple[str, str]:
@@ -52,8 +66,39 @@ class Route(msgspec.Struct, frozen=True):
 
     @property
     def rank(self) -> tuple[int, int]:
-        """Lower is better: by class, then by the interface's speed."""
+        """Lower is better: by class, then by the interfaces' speed."""
         return RANK[self.klass], -self.speed_mbps
+
+    @property
+    def hardware(self) -> Hardware:
+        """The interfaces at both ends."""
+        return self.interface, self.remote
+
+    def covers(self, other: Route) -> bool:
+        """Whether a connection over this route makes one over the other superfluous."""
+        if self.interface != other.interface:
+            return False
+        return self.remote == other.remote or not self.remote or not other.remote
+
+
+def route_between(address: str, ours: LinkEnd, theirs: LinkEnd | None) -> Route:
+    """Return the route between two interfaces. Pure, and the same class and speed from both ends.
+
+    Args:
+        address: the peer's, as a multiaddr.
+        ours: the interface here.
+        theirs: the interface there; None while it is not known.
+    """
+    if theirs is None:
+        return Route(address, ours.klass, ours.interface, ours.speed_mbps)
+    speeds = [end.speed_mbps for end in (ours, theirs) if end.speed_mbps]
+    return Route(
+        address,
+        max(ours.klass, theirs.klass, key=RANK.__getitem__),
+        ours.interface,
+        min(speeds, default=0),
+        theirs.interface,
+    )
 
 
 def tcp_address(ip: str, port: int) -> str:
@@ -110,13 +155,12 @@ def peer_address(peer_id: str, address: str) -> str:
     return f"{address}/p2p/{peer_id}"
 
 
-def route_over(address: str, interface: Interface) -> Route:
-    """Return the route to an address over an interface."""
-    return Route(address, interface.klass, interface.name, interface.speed_mbps)
-
-
 def rank_routes(
-    addresses: Iterable[str], interfaces: Sequence[Interface], *, restricted: bool
+    addresses: Iterable[str],
+    interfaces: Sequence[Interface],
+    *,
+    restricted: bool,
+    theirs: Sequence[InterfaceRecord] = (),
 ) -> tuple[Route, ...]:
     """Return the routes to a peer, best first. Pure.
 
@@ -129,7 +173,13 @@ def rank_routes(
         addresses: multiaddrs that the peer announces; those that are not TCP are left out.
         interfaces: what this node uses.
         restricted: whether the user named the interfaces; then nothing is dialled beyond them.
+        theirs: the peer's interfaces, as far as they are known.
     """
+    ends = {
+        ip: LinkEnd(each.name, each.klass, each.speed_mbps)
+        for each in theirs
+        for ip in each.addresses
+    }
     routes: list[tuple[bool, Route]] = []
     for address in dict.fromkeys(addresses):
         try:
@@ -140,11 +190,49 @@ def rank_routes(
             continue
         plain = tcp_address(ip, port)
         towards = interfaces_towards(ip, interfaces)
-        routes += ((False, route_over(plain, interface)) for interface in towards)
+        routes += (
+            (False, route_between(plain, interface.end(), ends.get(ip.partition("%")[0])))
+            for interface in towards
+        )
         if not towards and not restricted and _is_routable(ip):
             routes.append((True, Route(plain, "other", "")))
     routes.sort(key=lambda each: (each[0], each[1].rank, _directness(each[1].address)))
     return tuple(dict.fromkeys(route for _, route in routes))
+
+
+def choose_pairs(
+    routes: Sequence[Route], *, restricted: bool, limit: int = MAX_LINKS
+) -> tuple[tuple[Route, ...], ...]:
+    """Choose the connections to keep to a peer: one per pair of interfaces, best first. Pure.
+
+    Each adds hardware that those before it do not use, so that the loss of one interface leaves
+    the others. Virtual interfaces are not used beside real ones, unless the user named them.
+
+    Args:
+        routes: ranked; those that only the kernel's routes lead to are left out.
+        restricted: whether the user named the interfaces.
+        limit: of pairs.
+
+    Returns:
+        The routes of each pair, any of which will do, best first.
+    """
+    usable = [route for route in routes if route.interface]
+    real = [route for route in usable if route.klass != "virtual"]
+    groups: dict[Hardware, list[Route]] = {}
+    for route in usable if restricted else real or usable:
+        groups.setdefault(route.hardware, []).append(route)
+    chosen: list[tuple[Route, ...]] = []
+    here: set[str] = set()
+    there: set[str] = set()
+    while groups and len(chosen) < limit:
+        # `min` takes the first of several, and they are in order of rank.
+        pair = min(groups, key=lambda each: (each[0] in here) + (each[1] in there))
+        if pair[0] in here and pair[1] in there:
+            break
+        here.add(pair[0])
+        there.add(pair[1])
+        chosen.append(tuple(groups.pop(pair)))
+    return tuple(chosen)
 
 
 def _is_routable(ip: str) -> bool:

@@ -1,27 +1,32 @@
-"""Keeps this node connected to every peer that it knows of, over the best route there is."""
+"""Keeps this node connected to every peer that it knows of, over the best routes there are."""
 
 from __future__ import annotations
 
 import random
 from typing import Final, Protocol
 
+import msgspec
 import trio
 from loguru import logger
 
 from node.interfaces import Interface
-from node.routes import Route, rank_routes
+from node.routes import Hardware, Route, choose_pairs, rank_routes
+from protocols.gossip import InterfaceRecord
 
 __all__ = ["Dialer", "DialingHost"]
 
 _COURTESY_S: Final = 1.0
 """How long the node with the higher peer id leaves the dialling to the other."""
+_PATIENCE_S: Final = 20.0
+"""How long it leaves a further connection to the other, which may be unable to make it."""
 _STAGGER_S: Final = 0.25
 """Head start of each route over the next."""
 _FIRST_BACKOFF_S: Final = 0.5
 _LAST_BACKOFF_S: Final = 15.0
 _WARN_AT_FAILURE: Final = 4
-_UPGRADE_S: Final = 30.0
-"""How often a better route than the one in use is looked for."""
+_MAX_ADDRESSES: Final = 64
+_LOOK_S: Final = 30.0
+"""How often is looked, besides when something changes."""
 
 
 class DialingHost(Protocol):
@@ -33,8 +38,8 @@ class DialingHost(Protocol):
     @property
     def interfaces(self) -> tuple[Interface, ...]: ...
 
-    def best_route(self, peer_id: str) -> Route | None:
-        """Return the route of the best open link to a peer."""
+    def open_routes(self, peer_id: str) -> tuple[Route, ...]:
+        """Return the routes of the open links to a peer."""
         ...
 
     async def dial(self, peer_id: str, route: Route) -> bool:
@@ -57,17 +62,36 @@ class Dialer:
         self._restricted = restricted
         self._known: dict[str, _Known] = {}
 
-    def learn(self, peer_id: str, addresses: tuple[str, ...], incarnation: int) -> None:
-        """Take note of a peer's addresses; those of an earlier incarnation are out of date."""
+    def learn(
+        self,
+        peer_id: str,
+        addresses: tuple[str, ...],
+        incarnation: int,
+        interfaces: tuple[InterfaceRecord, ...] = (),
+    ) -> None:
+        """Take note of a peer's addresses; those of an earlier incarnation are out of date.
+
+        Args:
+            peer_id: whose they are.
+            addresses: multiaddrs that it listens at.
+            incarnation: of the start of the peer that announced them.
+            interfaces: the peer's, when it is its own record that tells of the addresses.
+        """
         known = self._get(peer_id)
-        if known is None or not addresses:
+        if known is None or not addresses or incarnation < known.incarnation:
             return
+        before = (known.incarnation, known.addresses, known.interfaces)
         if incarnation > known.incarnation:
-            known.addresses, known.incarnation = addresses, incarnation
-            known.poke()
-        elif incarnation == known.incarnation and not set(addresses) <= set(known.addresses):
-            # mDNS and gossip may each know a part; what no longer works costs a failed dial.
-            known.addresses = (*addresses, *(set(known.addresses) - set(addresses)))
+            known.incarnation = incarnation
+            known.addresses, known.interfaces = addresses, interfaces
+        elif interfaces:
+            known.addresses, known.interfaces = addresses, interfaces
+        else:
+            # mDNS may know a part, or more than a record that was long on its way.
+            more = tuple(each for each in addresses if each not in known.addresses)
+            known.addresses = (*more, *known.addresses)[:_MAX_ADDRESSES]
+        if before != (known.incarnation, known.addresses, known.interfaces):
+            known.retries.clear()
             known.poke()
 
     def pin(self, peer_id: str, address: str) -> None:
@@ -87,6 +111,8 @@ class Dialer:
         """Look again at once: a link was lost, or (without a peer) our interfaces changed."""
         for known in [self._known.get(peer_id)] if peer_id else list(self._known.values()):
             if known is not None:
+                if peer_id is None:
+                    known.retries.clear()
                 known.poke()
 
     def _get(self, peer_id: str) -> _Known | None:
@@ -101,20 +127,95 @@ class Dialer:
         with known.scope:
             if self._host.peer_id > peer_id:
                 await trio.sleep(_COURTESY_S)
-            backoff = _FIRST_BACKOFF_S
             while True:
                 known.changed = trio.Event()
-                routes = self._wanted(peer_id, known)
-                if not routes or await self._race(peer_id, routes):
-                    backoff, pause, known.failures = _FIRST_BACKOFF_S, _UPGRADE_S, 0
-                elif self._host.best_route(peer_id) is not None:
-                    pause = _UPGRADE_S
+                if self._host.open_routes(peer_id):
+                    known.failures, known.backoff_s = 0, _FIRST_BACKOFF_S
+                    pause = await self._add_links(peer_id, known)
                 else:
-                    pause = backoff * random.uniform(0.8, 1.2)
-                    backoff = min(backoff * 2, _LAST_BACKOFF_S)
-                    self._report_failure(peer_id, known, routes, pause)
+                    pause = await self._connect(peer_id, known)
                 with trio.move_on_after(pause):
                     await known.changed.wait()
+
+    async def _connect(self, peer_id: str, known: _Known) -> float:
+        """Dial every route to a peer until one is connected; return when to look again."""
+        routes = self._routes(known)
+        if not routes:
+            self._report_no_route(peer_id, known)
+            return _LOOK_S
+        if await self._race(peer_id, routes):
+            return 0.0
+        pause = known.backoff_s * random.uniform(0.8, 1.2)
+        known.backoff_s = min(known.backoff_s * 2, _LAST_BACKOFF_S)
+        self._report_failure(peer_id, known, routes, pause)
+        return pause
+
+    async def _add_links(self, peer_id: str, known: _Known) -> float:
+        """Dial what is missing to a peer that is connected; return when to look again."""
+        now = trio.current_time()
+        missing = [
+            (routes, known.retries.setdefault(routes[0].hardware, _Retry(self._first_try(peer_id))))
+            for routes in self._missing(peer_id, known)
+        ]
+        async with trio.open_nursery() as nursery:
+            for routes, retry in missing:
+                if retry.at <= now:
+                    nursery.start_soon(self._add_link, peer_id, routes, retry)
+        next_at = min((retry.at for _, retry in missing), default=now + _LOOK_S)
+        return max(0.0, next_at - trio.current_time())
+
+    async def _add_link(self, peer_id: str, routes: tuple[Route, ...], retry: _Retry) -> None:
+        connected = await self._race(peer_id, routes)
+        # What has connected and turns out to be over other interfaces is no success either.
+        retry.failed = True
+        pause = retry.backoff_s * random.uniform(0.8, 1.2)
+        retry.at = trio.current_time() + pause
+        retry.backoff_s = min(retry.backoff_s * 2, _LAST_BACKOFF_S)
+        if not connected:
+            logger.debug(
+                "{} is not to be reached at {} over {}, trying again in {:.1f} s",
+                *(peer_id, *routes[0].pair, pause),
+            )
+
+    def _first_try(self, peer_id: str) -> float:
+        patience_s = _PATIENCE_S if self._host.peer_id > peer_id else 0.0
+        return trio.current_time() + patience_s
+
+    def _missing(self, peer_id: str, known: _Known) -> list[tuple[Route, ...]]:
+        """Return the routes of each pair of interfaces that ought to be connected and is not.
+
+        A pair that fails does not stand in the way of others, but is not given up either.
+        """
+        links = self._host.open_routes(peer_id)
+        routes = self._routes(known)
+        uncovered = {
+            route.hardware for route in routes if not any(link.covers(route) for link in links)
+        }
+        known.retries = {key: retry for key, retry in known.retries.items() if key in uncovered}
+        failing = {key for key, retry in known.retries.items() if retry.failed}
+        sound = [route for route in routes if route.hardware not in failing]
+        chosen = (
+            *choose_pairs(sound, restricted=self._restricted),
+            *choose_pairs(routes, restricted=self._restricted),
+        )
+        return [each for each in dict.fromkeys(chosen) if each[0].hardware in uncovered]
+
+    def _routes(self, known: _Known) -> tuple[Route, ...]:
+        return rank_routes(
+            (*known.pinned, *known.addresses),
+            self._host.interfaces,
+            restricted=self._restricted,
+            theirs=known.interfaces,
+        )
+
+    def _report_no_route(self, peer_id: str, known: _Known) -> None:
+        if not known.refused:
+            known.refused = True
+            logger.warning(
+                "{} was found, but at no address that our interfaces lead to: {}",
+                peer_id,
+                ", ".join(known.addresses),
+            )
 
     def _report_failure(
         self, peer_id: str, known: _Known, routes: tuple[Route, ...], pause: float
@@ -128,25 +229,6 @@ class Dialer:
                 peer_id,
                 ", ".join(route.address for route in routes),
             )
-
-    def _wanted(self, peer_id: str, known: _Known) -> tuple[Route, ...]:
-        """Return the routes worth dialling now: all when unconnected, else the better ones."""
-        routes = rank_routes(
-            (*known.pinned, *known.addresses), self._host.interfaces, restricted=self._restricted
-        )
-        current = self._host.best_route(peer_id)
-        if current is None:
-            if not routes and not known.refused:
-                known.refused = True
-                logger.warning(
-                    "{} was found, but at no address that our interfaces lead to: {}",
-                    peer_id,
-                    ", ".join(known.addresses),
-                )
-            return routes
-        if self._host.peer_id > peer_id:
-            return ()
-        return tuple(route for route in routes if route.interface and route.rank < current.rank)
 
     async def _race(self, peer_id: str, routes: tuple[Route, ...]) -> bool:
         """Dial the routes, each with a head start over the next, until one is connected."""
@@ -168,17 +250,29 @@ class Dialer:
         return connected
 
 
+class _Retry(msgspec.Struct):
+    """When a pair of interfaces is dialled next."""
+
+    at: float
+    backoff_s: float = _FIRST_BACKOFF_S
+    failed: bool = False
+
+
 class _Known:
     """What is known of a peer to dial."""
 
     def __init__(self) -> None:
         self.addresses: tuple[str, ...] = ()
         self.pinned: tuple[str, ...] = ()
+        self.interfaces: tuple[InterfaceRecord, ...] = ()
         self.incarnation = -1
         self.changed = trio.Event()
         self.scope = trio.CancelScope()
         self.refused = False
         self.failures = 0
+        self.backoff_s = _FIRST_BACKOFF_S
+        self.retries: dict[Hardware, _Retry] = {}
+        """Of the pairs of interfaces that were missing."""
 
     def poke(self) -> None:
         self.changed.set()

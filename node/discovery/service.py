@@ -16,6 +16,7 @@ from node.interfaces import Interface, list_interfaces, select_interfaces
 from node.links import Link
 from node.routes import parse_address
 from node.secret import ClusterSecret
+from protocols.gossip import InterfaceRecord
 
 __all__ = ["Discovery"]
 
@@ -83,10 +84,16 @@ class Discovery:
             nursery.start_soon(self._report_loneliness)
             await trio.sleep_forever()
 
-    def learn(self, peer_id: str, addresses: tuple[str, ...], incarnation: int) -> None:
-        """Dial a peer at these addresses from now on."""
+    def learn(
+        self,
+        peer_id: str,
+        addresses: tuple[str, ...],
+        incarnation: int,
+        interfaces: tuple[InterfaceRecord, ...] = (),
+    ) -> None:
+        """Dial a peer at these addresses from now on. Its own record tells of its interfaces."""
         if self._dialer is not None:
-            self._dialer.learn(peer_id, addresses, incarnation)
+            self._dialer.learn(peer_id, addresses, incarnation, interfaces)
 
     def forget(self, peer_id: str) -> None:
         """Stop dialling a peer until it is found again."""
@@ -94,7 +101,7 @@ class Discovery:
             self._dialer.forget(peer_id)
 
     def lost(self, peer_id: str) -> None:
-        """Dial a peer again at once: its last link broke."""
+        """Dial a peer again at once: a link to it broke."""
         if self._dialer is not None:
             self._dialer.poke(peer_id)
 

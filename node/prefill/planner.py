@@ -135,7 +135,7 @@ class Planner:
     def _links(self) -> dict[str, LinkState]:
         links: dict[str, LinkState] = {}
         for link in self._cluster.links:
-            rate = self._cluster.rate_to(link.peer_id)
+            rate = self._cluster.rate(link)
             links.setdefault(link.peer_id, LinkState(link.route.klass, rate))
         return links
 
@@ -147,7 +147,7 @@ class Planner:
         route = "this node"
         codecs: tuple[Codec, ...] = ("raw",)
         if ranked.peer_id != self._cluster.peer_id and link is not None:
-            state = LinkState(link.route.klass, self._cluster.rate_to(ranked.peer_id))
+            state = LinkState(link.route.klass, self._cluster.rate(link))
             # On one machine encoding and computing fight for the same cores.
             here = link.route.klass == "loopback"
             fast = here or state.expected_bytes_per_s >= RAW_ABOVE_BYTES_PER_S
@@ -168,6 +168,6 @@ class Planner:
         if link is None or not transfer.complete or transfer.transfer_s <= 0:
             return
         rate = transfer.sent_bytes / transfer.transfer_s
-        known = self._cluster.rate_to(peer_id) or 0.0
+        known = self._cluster.rate(link) or 0.0
         if rate > known or transfer.hidden_s < transfer.transfer_s / 2:
             self._cluster.note_rate(link, rate)

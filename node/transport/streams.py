@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import Final, Protocol, TypeAlias, runtime_checkable
 
 import trio
-from libp2p.abc import INetStream
+from libp2p.abc import IMuxedConn, INetStream
 from libp2p.io.exceptions import IOException
 from libp2p.network.stream.exceptions import StreamClosed as NetStreamClosed
 from libp2p.network.stream.exceptions import StreamEOF as NetStreamEOF
@@ -73,6 +73,11 @@ class ByteStream:
     def peer_id(self) -> ID:
         """The peer at the other end, authenticated by the handshake."""
         return self._stream.muxed_conn.peer_id
+
+    @property
+    def connection(self) -> IMuxedConn:
+        """What carries the stream."""
+        return self._stream.muxed_conn
 
     @property
     def protocol(self) -> str | None:

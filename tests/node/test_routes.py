@@ -3,8 +3,19 @@ from ipaddress import ip_interface
 import pytest
 
 from node.errors import BatonError
+from node.interface_class import RANK
 from node.interfaces import Interface
-from node.routes import parse_address, parse_peer, peer_address, rank_routes, tcp_address
+from node.routes import (
+    Route,
+    choose_pairs,
+    parse_address,
+    parse_peer,
+    peer_address,
+    rank_routes,
+    route_between,
+    tcp_address,
+)
+from protocols.gossip import InterfaceClass, InterfaceRecord
 
 
 def interface(name, klass, address, speed=0):
@@ -147,3 +158,73 @@ def test_static_peer_is_split_as_it_was_joined(address):
 def test_static_peer_that_is_none_is_refused_with_the_form(junk):
     with pytest.raises(BatonError, match="/ip4/ADDRESS/tcp/PORT/p2p/PEER"):
         parse_peer(junk)
+
+
+def record(each: Interface, *ips: str) -> InterfaceRecord:
+    return InterfaceRecord(each.name, each.klass, ips, each.speed_mbps)
+
+
+@pytest.mark.parametrize("ours", ALL)
+@pytest.mark.parametrize("theirs", ALL)
+def test_both_ends_give_a_link_one_class_and_one_speed(ours: Interface, theirs: Interface):
+    here = route_between("/ip4/10.0.0.2/tcp/1", ours.end(), theirs.end())
+    there = route_between("/ip4/10.0.0.1/tcp/1", theirs.end(), ours.end())
+    assert (here.klass, here.speed_mbps) == (there.klass, there.speed_mbps)
+    assert RANK[here.klass] == max(RANK[ours.klass], RANK[theirs.klass])
+    assert here.hardware == (ours.name, theirs.name)
+    assert there.hardware == (theirs.name, ours.name)
+
+
+def test_a_link_is_as_fast_as_its_slower_end():
+    assert route_between("/ip4/10.1.0.2/tcp/1", FAST.end(), ETH.end()).speed_mbps == 1000
+    assert route_between("/ip4/10.1.0.2/tcp/1", FAST.end(), WIFI.end()).speed_mbps == 10000
+    assert route_between("/ip4/10.1.0.2/tcp/1", FAST.end(), None).speed_mbps == 10000
+
+
+def test_routes_are_as_bad_as_the_peers_interface():
+    theirs = (record(DOCKER, "10.0.0.2"), record(ETH, "192.168.1.5"))
+    addresses = ("/ip4/192.168.1.5/tcp/1", "/ip4/10.0.0.2/tcp/1")
+    routes = rank_routes(addresses, (ETH, WIFI), restricted=False, theirs=theirs)
+    assert [(each.hardware, each.klass) for each in routes] == [
+        (("wlan0", "eth0"), "wifi"),
+        (("eth0", "docker0"), "virtual"),
+    ]
+
+
+def route(ours: str, theirs: str, klass: InterfaceClass = "ethernet", ip: str = "10.0.0.2"):
+    return Route(f"/ip4/{ip}/tcp/1", klass, ours, 0, theirs)
+
+
+def chosen(*routes: Route, restricted: bool = False) -> list[tuple[str, str]]:
+    return [each[0].hardware for each in choose_pairs(routes, restricted=restricted)]
+
+
+def test_one_connection_for_each_pair_of_interfaces_that_adds_hardware():
+    assert chosen(
+        route("tb0", "tb1", "thunderbolt"),
+        route("eth0", "eth1"),
+        route("eth0", "wlan1", "wifi"),
+        route("wlan0", "eth1", "wifi"),
+        route("wlan0", "wlan1", "wifi"),
+        route("usb0", "usb1", "other"),
+    ) == [("tb0", "tb1"), ("eth0", "eth1"), ("wlan0", "wlan1")]
+    assert chosen(route("eth0", "eth1"), route("eth0", "wlan1"), route("wlan0", "eth1")) == [
+        ("eth0", "eth1"),
+        ("eth0", "wlan1"),
+        ("wlan0", "eth1"),
+    ]
+
+
+def test_both_addresses_of_one_wire_are_one_pair():
+    (pair,) = choose_pairs(
+        [route("eth0", "eth1"), route("eth0", "eth1", ip="10.0.0.3")], restricted=False
+    )
+    assert len(pair) == 2
+
+
+def test_virtual_and_routed_are_no_standbys_beside_real_unless_named():
+    eth, docker = route("eth0", "eth1"), route("docker0", "docker0", "virtual")
+    assert chosen(eth, docker) == [("eth0", "eth1")]
+    assert chosen(docker) == [("docker0", "docker0")]
+    assert chosen(eth, docker, restricted=True) == [("eth0", "eth1"), ("docker0", "docker0")]
+    assert chosen(eth, route("", "", "other")) == [("eth0", "eth1")]

@@ -58,6 +58,7 @@ class YamuxConnection(IMuxedConn):
     Attributes:
         session: the state machine.
         failure: why the connection is over; None while it is not.
+        heard_at: trio's time at which the peer's last bytes came.
         on_close: called once when the connection is over. py-libp2p's swarm sets it.
     """
 
@@ -73,6 +74,7 @@ class YamuxConnection(IMuxedConn):
         self.event_started = trio.Event()
         self.on_close: Callable[[], Awaitable[None]] | None = None
         self.failure: str | None = None
+        self.heard_at = trio.current_time()
         self._settings = settings or YamuxSettings()
         self._conduct = conduct or Lenient()
         self.session = Session(
@@ -222,6 +224,7 @@ class YamuxConnection(IMuxedConn):
                     await trio.lowlevel.checkpoint()
                 size = await secured.next_message()
                 self._heartbeat.heard()
+                self.heard_at = trio.current_time()
                 target = session.direct(size)
                 if target is not None:
                     secured.open_into(target)

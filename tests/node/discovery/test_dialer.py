@@ -10,6 +10,7 @@ import trio.testing
 from node.discovery.dialer import Dialer
 from node.interfaces import Interface
 from node.routes import Route
+from protocols.gossip import InterfaceRecord
 
 ETH = Interface("eth0", "ethernet", (ip_interface("10.0.0.1/24"),))
 WIFI = Interface("wlan0", "wifi", (ip_interface("192.168.0.1/24"),))
@@ -24,20 +25,22 @@ class SimulatedHost:
         self.interfaces = interfaces
         self.answering: set[str] = set()
         self.takes_s: dict[str, float] = {}
-        self.route: Route | None = None
+        self.links: list[Route] = []
         self.dialled: list[tuple[float, str]] = []
 
-    def best_route(self, peer_id):
-        return self.route
+    def open_routes(self, peer_id):
+        return tuple(self.links)
 
     async def dial(self, peer_id, route):
         self.dialled.append((trio.current_time(), route.address))
         await trio.sleep(self.takes_s.get(route.address, 0.01))
         if route.address not in self.answering:
             return False
-        if self.route is None or route.rank < self.route.rank:
-            self.route = route
+        self.links.append(route)
         return True
+
+    def linked(self):
+        return {route.address for route in self.links}
 
     def times(self):
         return [time for time, _ in self.dialled]
@@ -54,16 +57,16 @@ async def dialling(host, run, restricted=False):
         nursery.cancel_scope.cancel()
 
 
-async def test_best_route_is_dialled_first_and_alone_when_it_answers(clock):
+async def test_best_route_is_dialled_first_and_each_other_interface_once_as_a_standby(clock):
     host = SimulatedHost()
     host.answering = {WIRED, WIRELESS}
 
     async def run(dialer):
         dialer.learn("b", (WIRELESS, WIRED), 1)
-        await trio.sleep(20)
+        await trio.sleep(100)
 
     await dialling(host, run)
-    assert [address for _, address in host.dialled] == [WIRED]
+    assert [address for _, address in host.dialled] == [WIRED, WIRELESS]
 
 
 async def test_dead_route_delays_the_next_but_little(clock):
@@ -74,8 +77,7 @@ async def test_dead_route_delays_the_next_but_little(clock):
         start = trio.current_time()
         dialer.learn("b", (WIRED, WIRELESS), 1)
         await trio.sleep(1)
-        assert host.route is not None
-        assert host.route.address == WIRELESS
+        assert host.linked() == {WIRELESS}
         assert host.dialled[1][0] - start < 0.5
 
     await dialling(host, run)
@@ -117,7 +119,7 @@ async def test_lost_link_is_dialled_again_at_once(clock):
     async def run(dialer):
         dialer.learn("b", (WIRED,), 1)
         await trio.sleep(10)
-        host.route = None
+        host.links.clear()
         start = trio.current_time()
         dialer.poke("b")
         await trio.sleep(1)
@@ -126,21 +128,80 @@ async def test_lost_link_is_dialled_again_at_once(clock):
     await dialling(host, run)
 
 
-async def test_better_route_that_appears_is_taken_up(clock):
+async def test_better_route_that_appears_is_taken_up_at_once(clock):
     host = SimulatedHost(interfaces=(WIFI,))
     host.answering = {WIRED, WIRELESS}
 
     async def run(dialer):
         dialer.learn("b", (WIRED, WIRELESS), 1)
         await trio.sleep(5)
-        assert host.route is not None
-        # Wired is reached over the default route, which ranks before Wi-Fi but is not upgraded to.
-        host.route = Route(WIRELESS, "wifi", "wlan0")
+        # Wired is reached over the default route, which is no better than Wi-Fi.
+        assert host.linked() == {WIRELESS}
         host.interfaces = (ETH, WIFI)
         dialer.poke()
         await trio.sleep(1)
-        assert host.route.address == WIRED
-        assert host.route.interface == "eth0"
+        assert Route(WIRED, "ethernet", "eth0") in host.links
+
+    await dialling(host, run)
+
+
+def interfaces_of_b(*names):
+    known = (
+        InterfaceRecord("eth7", "ethernet", ("10.0.0.2",)),
+        InterfaceRecord("wlan7", "wifi", ("192.168.0.2",)),
+    )
+    return tuple(each for each in known if each.name in names)
+
+
+async def test_interface_that_the_peer_gets_is_dialled_at_once(clock):
+    host = SimulatedHost()
+    host.answering = {WIRED, WIRELESS}
+
+    async def run(dialer):
+        dialer.learn("b", (WIRELESS,), 1, interfaces_of_b("wlan7"))
+        await trio.sleep(5)
+        assert host.linked() == {WIRELESS}
+        dialer.learn("b", (WIRELESS, WIRED), 1, interfaces_of_b("wlan7", "eth7"))
+        await trio.sleep(1)
+        assert host.linked() == {WIRED, WIRELESS}
+        assert {route.remote for route in host.links} == {"eth7", "wlan7"}
+
+    await dialling(host, run)
+
+
+async def test_lost_standby_is_dialled_for_ever_and_taken_up_when_it_answers(clock):
+    host = SimulatedHost()
+    host.answering = {WIRED, WIRELESS}
+
+    async def run(dialer):
+        dialer.learn("b", (WIRELESS, WIRED), 1)
+        await trio.sleep(5)
+        host.links = [route for route in host.links if route.address != WIRED]
+        host.answering = {WIRELESS}
+        host.dialled.clear()
+        dialer.poke("b")
+        await trio.sleep(600)
+        assert {address for _, address in host.dialled} == {WIRED}
+        assert host.times()[1] - host.times()[0] < 1.0
+        assert all(later - earlier < 20 for earlier, later in pairwise(host.times()))
+        assert host.times()[-1] > trio.current_time() - 20
+        host.answering = {WIRED, WIRELESS}
+        await trio.sleep(20)
+        assert host.linked() == {WIRED, WIRELESS}
+
+    await dialling(host, run)
+
+
+async def test_higher_peer_id_leaves_standbys_to_the_other_but_not_for_ever(clock):
+    host = SimulatedHost(peer_id="z")
+    host.answering = {WIRED, WIRELESS}
+
+    async def run(dialer):
+        dialer.learn("b", (WIRED, WIRELESS), 1)
+        await trio.sleep(10)
+        assert host.linked() == {WIRED}
+        await trio.sleep(30)
+        assert host.linked() == {WIRED, WIRELESS}
 
     await dialling(host, run)
 
@@ -154,8 +215,8 @@ async def test_new_incarnation_replaces_the_addresses_and_an_old_one_does_not(cl
         host.answering = {WIRELESS}
         dialer.learn("b", (WIRELESS,), 6)
         await trio.sleep(1)
-        assert host.route is not None
-        host.route = None
+        assert host.linked() == {WIRELESS}
+        host.links.clear()
         host.dialled.clear()
         dialer.learn("b", (WIRED,), 5)
         dialer.poke("b")
@@ -173,8 +234,7 @@ async def test_pinned_address_is_kept_whatever_is_announced(clock):
         dialer.pin("b", WIRED)
         dialer.learn("b", (WIRELESS,), 9)
         await trio.sleep(1)
-        assert host.route is not None
-        assert host.route.address == WIRED
+        assert WIRED in host.linked()
 
     await dialling(host, run)
 
