@@ -136,8 +136,8 @@ class Heartbeat(msgspec.Struct, frozen=True, tag="heartbeat"):
     peer_id: str
     term: int
     """No other node ever claims the same; see `node/election/terms.py`."""
-    members: int = 1
-    """How many nodes the sender sees alive, itself included."""
+    followers: int = 1
+    """How many nodes follow the sender, itself included."""
 
 
 class Hello(msgspec.Struct, frozen=True, tag="hello"):

@@ -2,11 +2,13 @@
 
 There are no votes, since of two machines either must go on without the other. A candidate claims
 the next term by its heartbeat; terms are unique to their claimant (`node/election/terms.py`), so
-there are never two masters of one term. Every node follows the highest claim that it has heard and
-never one below a term that it knows of; a master that hears a higher one steps down, unless it sees
-more nodes than the claimant does: then it claims a term beyond it. What such claims say of their
-claimant's sight grows each time, so they end. While a network is split, each side has a master, of
-terms of its own: what a master decides is fenced by its term.
+there are never two masters of one term. Every node follows the highest claim that it has heard, and
+never one below a term that it knows of; a master that hears a higher one steps down.
+
+While a network is split, each side has a master, of terms of its own: what a master decides is
+fenced by its term. When the sides meet, the master with more followers stays, by claiming a term
+beyond the other's, and its followers wait for that as long as they hear it. The followers that such
+answers tell of are more each time, so they end.
 """
 
 from __future__ import annotations
@@ -44,6 +46,8 @@ their nodes follow a master."""
 STAGGER_S: Final = 0.7
 """How much longer each further rank waits, so that the first is heard before the second tries."""
 _MAX_STAGGERED_RANK: Final = 6
+_LOYAL_S: Final = 1.5
+"""How long after its last heartbeat a master is worth waiting for when a lesser one claims more."""
 _ANSWER_S: Final = 1.25
 """How long a master leaves a higher term that it knows of to whoever may have claimed it."""
 
@@ -75,8 +79,8 @@ class Place(NamedTuple):
 
     rank: int = 0
     """How many that are alive come before it."""
-    alive: int = 1
-    """How many are alive, itself included."""
+    followers: int = 1
+    """How many follow it, itself included."""
 
 
 class _Claim(NamedTuple):
@@ -103,6 +107,7 @@ class ElectionMachine:
         self._ballot = ballot(peer_id, incarnation)
         self._term = term
         self._claim: _Claim | None = None
+        self._followers = 0
         self._starting = True
         self._met_at: float | None = None
         self._heard_at = now
@@ -135,13 +140,15 @@ class ElectionMachine:
         if claim.peer_id == self._peer_id or not 0 < claim.term <= MAX_TERM:
             return []
         if claim == current:
-            self._heard_at = now
+            self._followers, self._heard_at = heartbeat.followers, now
             return []
         if claim.term < self._term or (current is not None and not _outranks(claim, current)):
             return []
-        if self.is_master and place.alive > heartbeat.members:
+        if self.is_master and place.followers > heartbeat.followers:
             return self._campaign(place, now, beyond=claim.term)
-        return self._follow(claim, now)
+        if self._is_loyal(heartbeat, now):
+            return self.heard_term(claim.term, claim.peer_id, now)
+        return self._follow(claim, heartbeat.followers, now)
 
     def joined(self, peer_id: str, incarnation: int, now: float) -> None:
         """Note that a node is met, for the first time or after its restart.
@@ -202,6 +209,15 @@ class ElectionMachine:
             return self._beat(self._claim, place, now) if now >= self._sent_at + HEARTBEAT_S else []
         return self._campaign(place, now) if now >= self._deadline(place.rank) else []
 
+    def _is_loyal(self, heartbeat: Heartbeat, now: float) -> bool:
+        """Whether the master has more followers than a claimant, and can be heard."""
+        return (
+            self._claim is not None
+            and not self.is_master
+            and heartbeat.followers < self._followers
+            and now - self._heard_at < _LOYAL_S
+        )
+
     def _held_up(self, now: float) -> float:
         """Return for how long this process did not run: that silence was not the master's."""
         held_up = max(0.0, now - self._ticked_at - HEARTBEAT_S)
@@ -223,15 +239,16 @@ class ElectionMachine:
         if term > MAX_TERM:
             return []
         claim = _Claim(self._peer_id, term)
-        return [*self._follow(claim, now), *self._beat(claim, place, now)]
+        return [*self._follow(claim, place.followers, now), *self._beat(claim, place, now)]
 
-    def _follow(self, claim: _Claim, now: float) -> list[Effect]:
-        self._claim, self._heard_at, self._starting = claim, now, False
+    def _follow(self, claim: _Claim, followers: int, now: float) -> list[Effect]:
+        self._claim, self._followers = claim, followers
+        self._heard_at, self._starting = now, False
         return [*self._adopt(claim.term), MasterChanged(claim.peer_id, claim.term)]
 
     def _beat(self, claim: _Claim, place: Place, now: float) -> list[Effect]:
         self._sent_at = now
-        return [Send(Heartbeat(claim.peer_id, claim.term, place.alive))]
+        return [Send(Heartbeat(claim.peer_id, claim.term, place.followers))]
 
     def _adopt(self, term: int) -> list[Effect]:
         if term <= self._term:

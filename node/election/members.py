@@ -15,12 +15,15 @@ def place_in(view: ClusterView) -> Place:
     everywhere, not right.
     """
     own = (view.own.incarnation, view.self_id)
-    alive = [
-        (member.record.incarnation, member.record.peer_id)
+    others = [
+        member.record
         for member in view.members
-        if member.state == "alive"
+        if member.state == "alive" and member.record.peer_id != view.self_id
     ]
-    return Place(rank=sum(each < own for each in alive), alive=len(alive))
+    return Place(
+        rank=sum((each.incarnation, each.peer_id) < own for each in others),
+        followers=1 + sum(each.master == view.self_id for each in others),
+    )
 
 
 def take_event(

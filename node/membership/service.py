@@ -14,6 +14,7 @@ from node.errors import PeerUnreachable
 from node.host import PeerHost
 from node.links import Link
 from node.membership.gossip import Gossip
+from node.membership.rhythm import Rhythm
 from node.membership.view import Change, ClusterView, Event
 from node.messages import read_message, write_message
 from node.transport.errors import TransportError
@@ -28,9 +29,6 @@ HELLO_PROTOCOL: Final = "/baton/hello/1"
 """Each side of a new connection sends its record on it, and its claim if it is the master. That is
 sooner than gossip, whose mesh takes a second to form."""
 
-_PUBLISH_EVERY_S: Final = 1.0
-_PUBLISH_GAP_S: Final = 0.1
-"""Changes that come closer together are published as one."""
 _TICK_S: Final = 0.25
 _HELLO_TIMEOUT_S: Final = 5.0
 _MAX_HELLO: Final = 64 << 10
@@ -68,7 +66,8 @@ class Membership:
         self._on_claim = on_claim
         self._own_claim = own_claim
         self._on_stranger = on_stranger
-        self._changed = trio.Event()
+        self._rhythm = Rhythm()
+        self._poked = trio.Event()
         self._nursery: trio.Nursery | None = None
         host.set_handler(HELLO_PROTOCOL, self._take_hello)
         host.on_link(up=self._link_up, down=self._link_down, beat=self._link_alive)
@@ -101,19 +100,25 @@ class Membership:
         if msgspec.structs.replace(record, sequence=own.sequence) == own:
             return
         self._merge(msgspec.structs.replace(record, sequence=own.sequence + 1))
-        self._changed.set()
+        self._rhythm.changed()
+        self._poked.set()
 
     async def _publish(self) -> None:
         while True:
+            self._poked = trio.Event()
+            present, linked = self.view.present, {link.peer_id for link in self._host.links}
+            everywhere = linked >= present - {self.view.self_id}
+            due = self._rhythm.due(len(present), linked=everywhere)
+            if trio.current_time() < due:
+                with trio.move_on_at(due):
+                    await self._poked.wait()
+                continue
             own = self.view.own
             # The sequence grows each time: it is what tells a sign of life from an echo.
             own = msgspec.structs.replace(own, sequence=own.sequence + 1)
             self._merge(own)
-            self._changed = trio.Event()
+            self._rhythm.published(trio.current_time())
             await self._gossip.publish(own)
-            await trio.sleep(_PUBLISH_GAP_S)
-            with trio.move_on_after(_PUBLISH_EVERY_S - _PUBLISH_GAP_S):
-                await self._changed.wait()
 
     async def _receive(self, messages: AsyncIterator[GossipMessage]) -> None:
         async for message in messages:
@@ -139,6 +144,8 @@ class Membership:
         for event in events:
             if event.peer_id != self.view.self_id:
                 self._log(event)
+                if event.change is not Change.UPDATED:
+                    self._unsettled()
             self._on_event(event)
 
     def _log(self, event: Event) -> None:
@@ -154,11 +161,17 @@ class Membership:
             case _:
                 logger.info("{} has {}", name, event.change.value)
 
+    def _unsettled(self) -> None:
+        self._rhythm.unsettled()
+        self._poked.set()
+
     def _link_up(self, link: Link) -> None:
+        self._unsettled()
         if self._nursery is not None:
             self._nursery.start_soon(self._send_hello, link.peer_id)
 
     def _link_down(self, link: Link) -> None:
+        self._unsettled()
         if self._host.best_link(link.peer_id) is None:
             self._report(self.view.connection_lost(link.peer_id))
 

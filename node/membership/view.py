@@ -81,6 +81,11 @@ class ClusterView:
         """Every member, gone ones included, by peer id."""
         return tuple(self._members[peer_id] for peer_id in sorted(self._members))
 
+    @property
+    def present(self) -> frozenset[str]:
+        """The members that are not gone, this node among them."""
+        return frozenset(each for each, member in self._members.items() if member.state != "gone")
+
     def get(self, peer_id: str) -> Member | None:
         """Return a member, gone or not."""
         return self._members.get(peer_id)

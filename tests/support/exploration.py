@@ -97,11 +97,11 @@ def _moves(
     everyone = len(world.nodes)
     yield (f"{name} waits", *_wait(node, Place(0, everyone)))
     for claim in world.sent:
-        for alive in (1, everyone):
+        for followers in (1, everyone):
             machine = copy.copy(node.machine)
-            effects = machine.heard(claim, Place(0, alive), node.now)
+            effects = machine.heard(claim, Place(0, followers), node.now)
             if effects:
-                yield f"{name} sees {alive}, hears {claim}", machine, effects, node.now
+                yield f"{name} has {followers} followers, hears {claim}", machine, effects, node.now
     for other, peer in world.nodes.items():
         if other == name:
             continue

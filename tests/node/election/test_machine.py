@@ -79,7 +79,7 @@ def test_terms_differ_by_node_and_by_start_and_grow_by_round():
     assert {round_of(each) for each in second} == {2}
 
 
-def test_master_says_so_every_second_and_how_many_it_sees():
+def test_master_says_so_every_second_and_how_many_follow_it():
     machine = master("a")
     sent = [effect for _, effect in run(machine, PATIENCE_S + TICK_S, PATIENCE_S + 10.0, rank=2)]
     assert len(sent) == 10
@@ -140,7 +140,7 @@ def test_lower_term_steps_down():
 
 def test_master_of_the_many_is_not_deposed_by_the_few():
     many, few = master("a"), master("b", persisted=term(6, "b"))
-    effects = many.heard(Heartbeat("b", term(7, "b"), members=1), Place(0, 3), PATIENCE_S)
+    effects = many.heard(Heartbeat("b", term(7, "b"), followers=1), Place(0, 3), PATIENCE_S)
     assert effects[-1] == Send(Heartbeat("a", term(8, "a"), 3))
     (answer,) = (each.heartbeat for each in effects if isinstance(each, Send))
     few.heard(answer, Place(1, 2), PATIENCE_S)
@@ -148,7 +148,7 @@ def test_master_of_the_many_is_not_deposed_by_the_few():
     assert many.term == few.term == many.master_term == term(8, "a")
 
 
-def test_masters_that_see_as_many_go_by_the_term_alone():
+def test_masters_with_as_many_followers_go_by_the_term_alone():
     machine = master("a")
     assert machine.heard(Heartbeat("b", term(2, "b"), 3), Place(0, 3), PATIENCE_S)
     assert machine.master == "b"
@@ -290,3 +290,25 @@ def test_of_two_that_claimed_one_term_before_they_met_the_lower_peer_id_keeps_it
     to_a, to_b = Heartbeat("b", b.term), Heartbeat("a", a.term)
     assert a.heard(to_a, ALONE, 4.0) == []
     assert b.heard(to_b, ALONE, 4.0) == [MasterChanged("a", a.term)]
+
+
+def test_followers_of_the_many_wait_for_their_master_to_answer_the_few():
+    machine = new("b")
+    machine.heard(Heartbeat("a", term(3, "a"), followers=4), ALONE, 0.0)
+    rival = Heartbeat("c", term(7, "c"), followers=2)
+    assert machine.heard(rival, ALONE, 1.0) == [PersistTerm(rival.term)]
+    assert machine.master == "a"
+    assert machine.heard(Heartbeat("a", term(8, "a"), followers=4), ALONE, 2.0)[1:] == [
+        MasterChanged("a", term(8, "a"))
+    ]
+
+
+def test_followers_wait_for_no_master_that_is_silent_or_has_lost_its_connection():
+    rival = Heartbeat("c", term(7, "c"), followers=1)
+    for lost_at, heard_at in ((None, 2.0), (0.9, 1.0)):
+        machine = new("b")
+        machine.heard(Heartbeat("a", term(3, "a"), followers=4), ALONE, 0.0)
+        if lost_at is not None:
+            machine.lost("a", lost_at)
+        machine.heard(rival, ALONE, heard_at)
+        assert machine.master == "c"

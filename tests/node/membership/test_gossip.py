@@ -24,7 +24,7 @@ def test_message_of_its_origin_is_read(message):
         b"\xff\xfe junk",
         encode({"type": "record"}),
         encode({"type": "nonsense", "peer_id": "a"}),
-        encode({"type": "heartbeat", "peer_id": "a", "term": "one", "members": 1}),
+        encode({"type": "heartbeat", "peer_id": "a", "term": "one", "followers": 1}),
         encode([1, 2, 3]),
         b"\x81\xa4type\xa2\xff\xff",
         encode({"type": "leave", "peer_id": "a", "incarnation": 1, "x": "y" * 70_000}),
