@@ -34,6 +34,7 @@ from protocols.link import LinkEnd
 
 __all__ = [
     "Interface",
+    "describe",
     "interfaces_towards",
     "is_scoped",
     "list_interfaces",
@@ -137,6 +138,12 @@ def select_interfaces(
             "no network interface is up with a usable address", "connect this machine to a network"
         )
     return tuple(chosen)
+
+
+def describe(interfaces: Iterable[Interface]) -> str:
+    """Return interfaces as a user wants to read them."""
+    listed = ", ".join(f"{each.name} ({each.klass}: {', '.join(each.ips)})" for each in interfaces)
+    return listed or "none"
 
 
 def interfaces_towards(ip: str, interfaces: Sequence[Interface]) -> tuple[Interface, ...]:

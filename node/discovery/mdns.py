@@ -7,76 +7,110 @@ keeps the highest.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+import socket
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
-from typing import Final
+from typing import Final, TypeAlias
 
-import msgspec
 import trio
 import zeroconf
 from loguru import logger
 from zeroconf import IPVersion, ServiceBrowser, ServiceInfo, ServiceListener, Zeroconf
 
+from node.discovery.announcement import Announcement, PeerFound, decode_txt, encode_txt
 from node.interfaces import Interface
+from node.routes import parse_address
 
-__all__ = ["Announcement", "PeerFound", "announce_and_browse", "decode_txt", "encode_txt"]
+__all__ = ["Mdns", "mdns"]
 
 SERVICE_TYPE: Final = "_baton._tcp.local."
-_MAX_ADDRESSES: Final = 24
 _RESOLVE_TIMEOUT_MS: Final = 3000
-_MAX_TXT_STRING: Final = 255
+
+_Choice: TypeAlias = str | int
+"""How zeroconf is told where to send: an IPv4 address, or the number of an interface for IPv6."""
 
 
-class Announcement(msgspec.Struct, frozen=True):
-    """What a node says of itself over mDNS."""
+class Mdns:
+    """Announces this node and browses for others. Made by `mdns`; its calls block.
 
-    peer_id: str
-    cluster: str
-    """The cluster's name; of a protected one, its tag."""
-    incarnation: int
-    addresses: tuple[str, ...]
-    """Multiaddrs without the peer id."""
-    version: str = ""
+    Interfaces are brought up one by one where they do not come up together, so that one that fails
+    takes no other along.
 
-
-class PeerFound(msgspec.Struct, frozen=True):
-    """A node of some cluster has been seen, or has changed its addresses."""
-
-    announcement: Announcement
-
-
-def encode_txt(announcement: Announcement) -> dict[str, str]:
-    """Return the TXT record of an announcement. Addresses beyond the first 24 are left out."""
-    txt = {
-        "peer": announcement.peer_id,
-        "cluster": announcement.cluster,
-        "inc": str(announcement.incarnation),
-        "v": announcement.version,
-    }
-    for number, address in enumerate(announcement.addresses[:_MAX_ADDRESSES]):
-        txt[f"a{number}"] = address
-    for key, value in txt.items():
-        if len(key) + 1 + len(value.encode()) > _MAX_TXT_STRING:
-            raise ValueError(f"{key} is too long for mDNS: {value!r}")
-    return txt
-
-
-def decode_txt(properties: Mapping[bytes, bytes | None]) -> Announcement:
-    """Read a TXT record.
-
-    Raises:
-        ValueError: it lacks a field, or one is not what it has to be.
+    Args:
+        listener: called in threads with what is seen.
     """
+
+    def __init__(self, listener: ServiceListener) -> None:
+        self._listener = listener
+        self._zc: Zeroconf | None = None
+        self._info: ServiceInfo | None = None
+        self._browser: ServiceBrowser | None = None
+        self._working: tuple[Interface, ...] = ()
+
+    def apply(self, announcement: Announcement, interfaces: Sequence[Interface]) -> dict[str, str]:
+        """Announce this, on these interfaces and no others, and browse there.
+
+        Returns:
+            The interfaces that did not come up, each with the reason; to be tried again later.
+
+        Raises:
+            OSError: there is no mDNS at all.
+        """
+        if self._zc is None:
+            self._zc = _open()
+        kept = [each for each in interfaces if each in self._working]
+        new = [each for each in interfaces if each not in self._working]
+        if len(kept) < len(self._working):
+            # What has changed is taken down first: a membership does not survive its address.
+            _bring_up(self._zc, [], kept)
+        failed = _bring_up(self._zc, kept, new)
+        added = [each for each in new if each.name not in failed]
+        self._working = (*kept, *added)
+        self._announce(self._zc, announcement)
+        if added or self._browser is None:
+            self._browse(self._zc)
+        return failed
+
+    def close(self) -> None:
+        """Say goodbye and stop."""
+        if self._zc is not None:
+            self._zc.close()
+
+    def _announce(self, zc: Zeroconf, announcement: Announcement) -> None:
+        info = _service_info(announcement)
+        try:
+            if self._info is not None and self._info.name == info.name:
+                zc.update_service(info)
+            else:
+                if self._info is not None:
+                    zc.unregister_service(self._info)
+                # The name is unique by construction, so there is no need to probe for conflicts.
+                zc.register_service(info, cooperating_responders=True)
+        except zeroconf.Error as error:
+            raise OSError(f"zeroconf cannot announce: {error!r}") from error
+        self._info = info
+
+    def _browse(self, zc: Zeroconf) -> None:
+        # A new browser asks at once, an old one in up to an hour.
+        if self._browser is not None:
+            self._browser.cancel()
+        self._browser = ServiceBrowser(zc, SERVICE_TYPE, self._listener)
+
+
+@asynccontextmanager
+async def mdns(found: trio.MemorySendChannel[PeerFound]) -> AsyncGenerator[Mdns]:
+    """Run mDNS while open. A goodbye is said at the end, also when cancelled.
+
+    Args:
+        found: gets what is seen; bounded: what does not fit is dropped with a warning, and seen
+            again later.
+    """
+    service = Mdns(_Listener(trio.lowlevel.current_trio_token(), found))
     try:
-        txt = {key.decode(): (value or b"").decode() for key, value in properties.items()}
-        addresses = tuple(
-            txt[key] for number in range(_MAX_ADDRESSES) if (key := f"a{number}") in txt
-        )
-        return Announcement(
-            txt["peer"], txt["cluster"], int(txt["inc"]), addresses, txt.get("v", "")
-        )
-    except KeyError as error:
-        raise ValueError(f"the announcement lacks {error}") from error
+        yield service
+    finally:
+        with trio.CancelScope(shield=True):
+            await trio.to_thread.run_sync(service.close)
 
 
 class _Listener(ServiceListener):
@@ -118,64 +152,83 @@ class _Listener(ServiceListener):
             logger.debug("mDNS: {} was found while closing", event.announcement.peer_id)
 
 
-@asynccontextmanager
-async def announce_and_browse(
-    announcement: Announcement,
-    interfaces: Sequence[Interface],
-    found: trio.MemorySendChannel[PeerFound],
-) -> AsyncGenerator[None]:
-    """Announce this node on `interfaces` and send what is seen there to `found`, while open.
-
-    Everything of zeroconf's runs in threads. A goodbye is sent at the end, also when cancelled.
-
-    Args:
-        announcement: what is said of this node.
-        interfaces: where; addresses on others are neither sent to nor listened on.
-        found: bounded; what does not fit is dropped with a warning, and seen again later.
+def _open() -> Zeroconf:
+    """Start zeroconf, on no interface yet.
 
     Raises:
-        OSError: no socket could be opened on the interfaces.
+        OSError: it cannot be.
     """
-    listener = _Listener(trio.lowlevel.current_trio_token(), found)
-    info = ServiceInfo(
+    try:
+        return Zeroconf(interfaces=[], ip_version=IPVersion.All)
+    except OSError as error:
+        logger.debug("mDNS over IPv6 does not work here: {}", error)
+        return Zeroconf(interfaces=[], ip_version=IPVersion.V4Only)
+
+
+def _bring_up(
+    zc: Zeroconf, working: Sequence[Interface], new: Sequence[Interface]
+) -> dict[str, str]:
+    """Use new interfaces beside those that work; return the ones that fail, with the reasons."""
+    try:
+        # Together if they can be, since each time something comes up all is announced again.
+        _use(zc, [*working, *new])
+        return {}
+    except OSError as error:
+        if len(new) == 1:
+            return {new[0].name: str(error)}
+        logger.debug("not all interfaces can be used: {}", error)
+    failed: dict[str, str] = {}
+    good = list(working)
+    for interface in new:
+        try:
+            _use(zc, [*good, interface])
+            good.append(interface)
+        except OSError as error:
+            failed[interface.name] = str(error)
+    return failed
+
+
+def _use(zc: Zeroconf, interfaces: Sequence[Interface]) -> None:
+    """Have zeroconf use these interfaces and no others.
+
+    Raises:
+        OSError: one of them does not come up.
+    """
+    try:
+        zc.update_interfaces([choice for each in interfaces for choice in _choices(each)])
+    except (zeroconf.Error, RuntimeError) as error:
+        raise OSError(f"zeroconf cannot use it: {error!r}") from error
+    bound = {sender.sock_name[0].partition("%")[0] for sender in zc.engine.senders}
+    for interface in interfaces:
+        # zeroconf itself only logs it.
+        if not bound.intersection(interface.ips):
+            raise OSError(f"the mDNS group cannot be joined on {interface.name}")
+
+
+def _choices(interface: Interface) -> list[_Choice]:
+    """Return where mDNS is to run for an interface.
+
+    Both IP versions: the other end of a cable may have the other one alone. IPv6 goes by the
+    interface's number, since a link-local address may be on several. zeroconf cannot use ::1.
+
+    Raises:
+        OSError: the interface has gone, or there is nothing of it that mDNS could use.
+    """
+    choices: list[_Choice] = [str(each.ip) for each in interface.addresses if each.version == 4]
+    if any(each.version == 6 and not each.ip.is_loopback for each in interface.addresses):
+        choices.append(socket.if_nametoindex(interface.name))
+    if not choices:
+        raise OSError("it has no address that mDNS could use")
+    return choices
+
+
+def _service_info(announcement: Announcement) -> ServiceInfo:
+    endpoints = [parse_address(each) for each in announcement.addresses]
+    return ServiceInfo(
         SERVICE_TYPE,
         f"{announcement.peer_id[-16:]}-{announcement.incarnation}.{SERVICE_TYPE}",
-        port=int(announcement.addresses[0].rpartition("/")[2]) if announcement.addresses else 0,
+        port=endpoints[0][1] if endpoints else 0,
         properties=encode_txt(announcement),
-        parsed_addresses=[ip for each in interfaces for ip in each.ips],
+        parsed_addresses=list(dict.fromkeys(ip for ip, _ in endpoints)),
         server=f"{announcement.peer_id[-16:]}.local.",
     )
-    zc = await trio.to_thread.run_sync(_open, interfaces)
-    try:
-        await trio.to_thread.run_sync(_start, zc, info, listener)
-        yield
-    finally:
-        with trio.CancelScope(shield=True):
-            # Says goodbye for what was registered, and stops the browser.
-            await trio.to_thread.run_sync(zc.close)
-
-
-def _open(interfaces: Sequence[Interface]) -> Zeroconf:
-    # Both IP versions: the other end of a cable may have the other one alone. IPv6 goes by the
-    # interface's number, since a link-local address may be on several. zeroconf cannot listen on
-    # ::1.
-    choice: list[str | int] = []
-    for interface in interfaces:
-        choice += [str(each.ip) for each in interface.addresses if each.version == 4]
-        if any(each.version == 6 and not each.ip.is_loopback for each in interface.addresses):
-            choice.append(interface.index)
-    version = IPVersion.All if any(isinstance(each, int) for each in choice) else IPVersion.V4Only
-    try:
-        return Zeroconf(interfaces=choice, ip_version=version)
-    except (zeroconf.Error, RuntimeError) as error:
-        # An interface that has gone meanwhile is a RuntimeError.
-        raise OSError(f"zeroconf cannot start: {error}") from error
-
-
-def _start(zc: Zeroconf, info: ServiceInfo, listener: ServiceListener) -> None:
-    try:
-        # The name is unique by construction, so there is no need to probe for conflicts.
-        zc.register_service(info, cooperating_responders=True)
-        ServiceBrowser(zc, SERVICE_TYPE, listener)
-    except zeroconf.Error as error:
-        raise OSError(f"zeroconf cannot announce: {error}") from error

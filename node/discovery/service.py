@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import trio
 from loguru import logger
 
+from node.discovery.announcement import Announcement, PeerFound
 from node.discovery.dialer import Dialer
-from node.discovery.mdns import Announcement, PeerFound, announce_and_browse
-from node.errors import BatonError, DuplicateIdentity
+from node.discovery.mdns import Mdns, mdns
+from node.discovery.watch import InterfaceWatch
+from node.errors import DuplicateIdentity
 from node.host import PeerHost
-from node.interfaces import Interface, list_interfaces, select_interfaces
+from node.interfaces import Interface, describe
 from node.links import Link
 from node.routes import parse_address
 from node.secret import ClusterSecret
@@ -20,7 +23,6 @@ from protocols.gossip import InterfaceRecord
 
 __all__ = ["Discovery"]
 
-_CHECK_INTERFACES_S: Final = 5.0
 _LONELY_AFTER_S: Final = 10.0
 _MDNS_RETRY_S: Final = 5.0
 _PROBE_TIMEOUT_S: Final = 2.0
@@ -62,6 +64,7 @@ class Discovery:
         self._names = tuple(names)
         self._on_interfaces = on_interfaces
         self._dialer: Dialer | None = None
+        self._changed = trio.Event()
         self._met_anyone = False
         host.on_link(up=self._meet)
 
@@ -79,6 +82,7 @@ class Discovery:
             self._dialer = Dialer(self._host, nursery, restricted=bool(self._names))
             for peer_id, address in static:
                 self._dialer.pin(peer_id, address)
+            nursery.start_soon(InterfaceWatch(self._host, self._names, self._follow).run)
             nursery.start_soon(self._announce, send)
             nursery.start_soon(self._take_found, receive)
             nursery.start_soon(self._report_loneliness)
@@ -109,43 +113,52 @@ class Discovery:
         self._met_anyone = True
 
     async def _announce(self, found: trio.MemorySendChannel[PeerFound]) -> None:
-        while True:
-            interfaces = self._host.interfaces
-            announcement = Announcement(
-                self._host.peer_id,
-                self._announced,
-                self._incarnation,
-                self._host.addresses,
-                self._version,
-            )
-            try:
-                async with announce_and_browse(announcement, interfaces, found):
-                    logger.info("announced over mDNS on {}", _describe(interfaces))
-                    await self._wait_for_change(interfaces)
-            except OSError as error:
-                logger.warning(
-                    "mDNS does not work on {} ({}): trying again", _describe(interfaces), error
-                )
-                await trio.sleep(_MDNS_RETRY_S)
+        async with mdns(found) as service:
+            said: tuple[object, ...] = ()
+            failed: Mapping[str, str] = {}
+            while True:
+                changed = self._changed = trio.Event()
+                interfaces, announcement = self._host.interfaces, self._announcement()
+                if (interfaces, announcement) != said or failed:
+                    failed = await self._apply(service, announcement, interfaces, failed)
+                    said = (interfaces, announcement)
+                with trio.move_on_after(_MDNS_RETRY_S if failed else math.inf):
+                    await changed.wait()
 
-    async def _wait_for_change(self, current: tuple[Interface, ...]) -> None:
-        """Return once the interfaces differ from `current` and the host has taken that up."""
-        while True:
-            await trio.sleep(_CHECK_INTERFACES_S)
-            found = await trio.to_thread.run_sync(list_interfaces)
-            try:
-                interfaces = select_interfaces(found, self._names)
-            except BatonError as error:
-                logger.debug("waiting for an interface: {}", error)
-                continue
-            if interfaces == current:
-                continue
-            logger.info("the network has changed, now using {}", _describe(interfaces))
-            await self._host.use_interfaces(interfaces)
-            self._on_interfaces()
-            if self._dialer is not None:
-                self._dialer.poke()
-            return
+    async def _apply(
+        self,
+        service: Mdns,
+        announcement: Announcement,
+        interfaces: tuple[Interface, ...],
+        failed_before: Mapping[str, str],
+    ) -> Mapping[str, str]:
+        try:
+            failed = await trio.to_thread.run_sync(service.apply, announcement, interfaces)
+        except OSError as error:
+            failed = {each.name: str(error) for each in interfaces}
+        for name, reason in failed.items():
+            if failed_before.get(name) != reason:
+                logger.warning("mDNS does not work on {} ({}): trying again", name, reason)
+        working = [each for each in interfaces if each.name not in failed]
+        if failed != failed_before or not failed:
+            logger.info("announced over mDNS on {}", describe(working))
+        return failed
+
+    def _announcement(self) -> Announcement:
+        return Announcement(
+            self._host.peer_id,
+            self._announced,
+            self._incarnation,
+            self._host.addresses,
+            self._version,
+        )
+
+    def _follow(self) -> None:
+        """Take note that the host has other interfaces or addresses."""
+        self._on_interfaces()
+        if self._dialer is not None:
+            self._dialer.poke()
+        self._changed.set()
 
     async def _take_found(self, found: trio.MemoryReceiveChannel[PeerFound]) -> None:
         async for event in found:
@@ -210,7 +223,7 @@ class Discovery:
             "or name it with --peer",
             _LONELY_AFTER_S,
             self._cluster,
-            _describe(self._host.interfaces),
+            describe(self._host.interfaces),
             ", ".join(self._host.addresses),
         )
 
@@ -223,7 +236,3 @@ async def _answers(address: str) -> bool:
         return False
     await stream.aclose()
     return True
-
-
-def _describe(interfaces: Sequence[Interface]) -> str:
-    return ", ".join(f"{each.name} ({each.klass}: {', '.join(each.ips)})" for each in interfaces)

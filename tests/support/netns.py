@@ -71,6 +71,10 @@ class Network:
             _ip("-n", name, "address", "add", address, "dev", device)
         _ip("-n", name, "link", "set", device, "up")
 
+    def make_bridge(self, bridge: int) -> None:
+        """Make a bridge that nobody is on yet."""
+        self._add_bridge(f"br{bridge}")
+
     def unplug(self, index: int, bridge: int = 0) -> None:
         """Take an interface away, as unplugging a Thunderbolt cable does."""
         _ip("-n", self._names[index], "link", "delete", f"net{bridge}")
@@ -164,7 +168,7 @@ def network(count: int, *, ipv4: bool = True, bridges: int = 1) -> Iterator[Netw
             _ip("-n", name, "link", "set", "lo", "up")
         cables = Network(bridge, names, ipv4=ipv4)
         for number in range(bridges):
-            cables._add_bridge(f"br{number}")
+            cables.make_bridge(number)
             for index in range(count):
                 cables.plug_in(index, number)
         yield cables

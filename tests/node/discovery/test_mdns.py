@@ -3,7 +3,8 @@ from ipaddress import ip_interface
 import pytest
 import trio
 
-from node.discovery.mdns import Announcement, announce_and_browse, decode_txt, encode_txt
+from node.discovery.announcement import Announcement, decode_txt, encode_txt
+from node.discovery.mdns import mdns
 from node.interfaces import Interface
 
 LO = Interface("lo", "loopback", (ip_interface("127.0.0.1/8"),))
@@ -64,10 +65,9 @@ async def test_two_announcers_on_loopback_see_each_other_and_the_loop_runs_on():
     two = Announcement("two", "home", 1, ("/ip4/127.0.0.1/tcp/2",))
     async with trio.open_nursery() as nursery:
         nursery.start_soon(measure_lag)
-        async with (
-            announce_and_browse(one, [LO], send),
-            announce_and_browse(two, [LO], send.clone()),
-        ):
+        async with mdns(send) as first, mdns(send.clone()) as second:
+            assert await trio.to_thread.run_sync(first.apply, one, [LO]) == {}
+            assert await trio.to_thread.run_sync(second.apply, two, [LO]) == {}
             seen = []
             with trio.fail_after(20):
                 while not (seen.count("one") >= 2 and seen.count("two") >= 2):
