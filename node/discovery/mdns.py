@@ -123,7 +123,12 @@ class _Listener(ServiceListener):
         self._found = found
 
     def add_service(self, zc: Zeroconf, type_: str, name: str) -> None:
-        info = zc.get_service_info(type_, name, _RESOLVE_TIMEOUT_MS)
+        try:
+            info = zc.get_service_info(type_, name, _RESOLVE_TIMEOUT_MS)
+        except (zeroconf.Error, AssertionError) as error:
+            # It asserts that it runs, which it no longer does while closing.
+            logger.debug("mDNS: {} was announced while closing: {!r}", name, error)
+            return
         if info is None:
             logger.debug("mDNS: {} was announced but could not be resolved", name)
             return

@@ -3,7 +3,8 @@
 import pytest
 import trio
 
-from node.discovery.mdns import Announcement, announce_and_browse
+from node.discovery.announcement import Announcement
+from node.discovery.mdns import mdns
 from node.secret import ClusterSecret
 from tests.node.test_host import LO
 from tests.support.nodes import node, wait_for
@@ -18,7 +19,8 @@ async def announced(seconds=20.0, expected=()):
     heard = {}
     send, receive = trio.open_memory_channel(100)
     listener = Announcement("listener", "listener", 1, ())
-    async with announce_and_browse(listener, [LO], send):
+    async with mdns(send) as service:
+        await trio.to_thread.run_sync(service.apply, listener, [LO])
         with trio.fail_after(seconds):
             async for event in receive:
                 heard[event.announcement.peer_id] = event.announcement.cluster
