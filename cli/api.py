@@ -67,13 +67,18 @@ def connect(api: str) -> Iterator[httpx.Client]:
             raise NodeUnreachable(api) from error
 
 
-def get(client: httpx.Client, path: str) -> bytes:
+def get(client: httpx.Client, path: str, *, timeout_s: float = _ANSWER_S) -> bytes:
     """Return the body at `path`.
+
+    Args:
+        client: of `connect`.
+        path: at the node.
+        timeout_s: for each part of the answer.
 
     Raises:
         ApiError: the status is not one of success.
     """
-    response = client.get(path)
+    response = client.get(path, timeout=httpx.Timeout(timeout_s, connect=_CONNECT_S))
     check(response)
     return response.content
 

@@ -3,186 +3,106 @@
 from __future__ import annotations
 
 import time
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Final
 
 import click
+import httpx
 import msgspec
 from rich.console import Console, Group
 from rich.live import Live
-from rich.table import Table
 from rich.text import Text
 
-from cli.api import ApiError, api_option, connect, get
+from cli.api import NodeUnreachable, api_option, connect, get
+from cli.cluster_document import Cluster, decode_cluster
+from cli.status_tables import render
 
 __all__ = ["status"]
 
 _WATCH_INTERVAL_S: Final = 1.0
-_STATE_STYLES: Final = {
-    "alive": "green",
-    "ready": "green",
-    "loading": "yellow",
-    "restarting": "yellow",
-    "suspect": "yellow",
-    "gone": "red",
-    "failed": "red",
-}
-
-
-# What is shown of the document. Everything has a default: nodes of other versions are shown too.
-
-
-class _Master(msgspec.Struct):
-    peer_id: str = ""
-    round: int = 0
-
-
-class _Memory(msgspec.Struct):
-    total: int = 0
-    free: int = 0
-
-
-class _Instance(msgspec.Struct):
-    model: str = ""
-    engine: str = ""
-    role: str = ""
-    state: str = ""
-    load: int = 0
-    reason: str = ""
-
-
-class _Node(msgspec.Struct):
-    peer_id: str = ""
-    host: str = ""
-    state: str = ""
-    roles: list[str] = []
-    engines: list[str] = []
-    memory: _Memory = msgspec.field(default_factory=_Memory)
-    instances: list[_Instance] = []
-
-
-class _Link(msgspec.Struct):
-    source: str = msgspec.field(default="", name="from")
-    to: str = ""
-    klass: str = msgspec.field(default="", name="class")
-    address: str = ""
-    mb_per_s: float | None = None
-    rtt_ms: float | None = None
-    in_use: bool = False
-
-
-class _Cluster(msgspec.Struct):
-    cluster: str = ""
-    self_id: str = msgspec.field(default="", name="self")
-    master: _Master | None = None
-    nodes: list[_Node] = []
-    links: list[_Link] = []
+_WATCH_ANSWER_S: Final = 5.0
+"""A node that takes longer is said not to answer, and asked again."""
 
 
 @click.command()
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, one document (a line) each time.")
 @click.option("--watch", is_flag=True, help="Keep showing it, until Ctrl-C.")
+@click.option("--links", "all_links", is_flag=True, help="Show every link of every node.")
 @api_option
-def status(api: str, as_json: bool, watch: bool) -> None:
-    """Show the cluster: nodes, links, instances, master."""
-    if as_json and watch:
-        raise click.UsageError("--json prints one document; it does not go with --watch")
+def status(api: str, as_json: bool, watch: bool, all_links: bool) -> None:
+    """Show the cluster: nodes, links, instances, master.
+
+    With --watch, a terminal is redrawn every second. Anything else gets the tables every second,
+    or with --json a document per line; while the node does not answer, it gets nothing.
+    """
     with connect(api) as client:
         document = get(client, "/v1/cluster")
-        cluster = _decode(document)
-        if as_json:
-            click.echo(msgspec.json.format(document, indent=2).decode())
-            return
+        cluster = decode_cluster(document)
         console = Console()
         if not watch:
-            console.print(_render(cluster))
+            if as_json:
+                click.echo(msgspec.json.format(document, indent=2).decode())
+            else:
+                console.print(render(cluster, all_links=all_links))
             return
-        with (
-            suppress(KeyboardInterrupt),
-            Live(_render(cluster), console=console, screen=console.is_terminal) as live,
-        ):
-            while True:
-                time.sleep(_WATCH_INTERVAL_S)
-                live.update(_render(_decode(get(client, "/v1/cluster"))), refresh=True)
+        with suppress(KeyboardInterrupt):
+            if as_json:
+                _watch_json(client, api, document)
+            else:
+                _watch_tables(client, api, console, cluster, all_links)
 
 
-def _decode(document: bytes) -> _Cluster:
+def _watch_json(client: httpx.Client, api: str, document: bytes) -> None:
+    answers = True
+    while True:
+        if answers:
+            click.echo(msgspec.json.format(document, indent=-1).decode())
+        time.sleep(_WATCH_INTERVAL_S)
+        try:
+            document = _ask(client, api)
+            decode_cluster(document)
+        except click.ClickException as error:
+            if answers:
+                click.echo(f"{error.message}; trying again", err=True)
+            answers = False
+        else:
+            answers = True
+
+
+def _watch_tables(
+    client: httpx.Client, api: str, console: Console, cluster: Cluster, all_links: bool
+) -> None:
+    trouble = ""
+    with _drawing(console) as draw:
+        while True:
+            tables = render(cluster, all_links=all_links)
+            draw(Group(Text(trouble, style="bold red"), tables) if trouble else tables)
+            time.sleep(_WATCH_INTERVAL_S)
+            try:
+                cluster, trouble = decode_cluster(_ask(client, api)), ""
+            except click.ClickException as error:
+                since = time.strftime("%H:%M:%S")
+                trouble = trouble or f"{error.message}; trying again. As it was at {since}:"
+
+
+def _ask(client: httpx.Client, api: str) -> bytes:
+    """Return the document.
+
+    Raises:
+        ClickException: nobody answers, or with an error.
+    """
     try:
-        return msgspec.json.decode(document, type=_Cluster)
-    except msgspec.DecodeError as error:
-        raise ApiError(f"the node's answer is not understood: {error}") from error
+        return get(client, "/v1/cluster", timeout_s=_WATCH_ANSWER_S)
+    except httpx.TransportError as error:
+        raise NodeUnreachable(api) from error
 
 
-def _render(cluster: _Cluster) -> Group:
-    names = {node.peer_id: node.host or node.peer_id[-8:] for node in cluster.nodes}
-    parts = [_title(cluster, names), _nodes_table(cluster)]
-    if any(node.instances for node in cluster.nodes):
-        parts.append(_instances_table(cluster))
-    if cluster.links:
-        parts.append(_links_table(cluster, names))
-    return Group(*parts)
-
-
-def _title(cluster: _Cluster, names: dict[str, str]) -> Text:
-    title = Text.assemble("Cluster ", (cluster.cluster, "bold"), ", ")
-    if cluster.master is None:
-        return title.append("no master elected")
-    master = names.get(cluster.master.peer_id, cluster.master.peer_id)
-    return title.append(f"master {master} (term {cluster.master.round})")
-
-
-def _nodes_table(cluster: _Cluster) -> Table:
-    table = Table("node", "peer id", "state", "roles", "engines", title="Nodes")
-    table.add_column("free / total", justify="right")
-    for node in cluster.nodes:
-        here = " (this one)" if node.peer_id == cluster.self_id else ""
-        table.add_row(
-            Text(node.host + here),
-            Text(node.peer_id[-8:], style="dim"),
-            _state(node.state),
-            Text(", ".join(node.roles)),
-            Text(", ".join(node.engines)),
-            f"{node.memory.free / 2**30:.1f} / {node.memory.total / 2**30:.1f} GiB",
-        )
-    return table
-
-
-def _instances_table(cluster: _Cluster) -> Table:
-    table = Table("model", "node", "engine", "role", "state", title="Instances")
-    table.add_column("load", justify="right")
-    for node in cluster.nodes:
-        for each in node.instances:
-            state = _state(each.state)
-            if each.reason:
-                state.append(f": {each.reason}", style="dim")
-            table.add_row(
-                Text(each.model),
-                Text(node.host),
-                Text(each.engine),
-                Text(each.role),
-                state,
-                str(each.load),
-            )
-    return table
-
-
-def _links_table(cluster: _Cluster, names: dict[str, str]) -> Table:
-    table = Table("from", "to", "class", "address", title="Links")
-    table.add_column("MB/s", justify="right")
-    table.add_column("rtt", justify="right")
-    table.add_column("in use")
-    for link in cluster.links:
-        table.add_row(
-            Text(names.get(link.source, link.source[-8:])),
-            Text(names.get(link.to, link.to[-8:])),
-            Text(link.klass),
-            Text(link.address),
-            "-" if link.mb_per_s is None else f"{link.mb_per_s:.0f}",
-            "-" if link.rtt_ms is None else f"{link.rtt_ms:.2f} ms",
-            "yes" if link.in_use else "",
-        )
-    return table
-
-
-def _state(state: str) -> Text:
-    return Text(state, style=_STATE_STYLES.get(state, ""))
+@contextmanager
+def _drawing(console: Console) -> Iterator[Callable[[Group], None]]:
+    """Yield what shows a picture in place of the last one; without a terminal, after it."""
+    if not console.is_terminal:
+        yield lambda picture: console.print(time.strftime("%H:%M:%S"), picture)
+        return
+    with Live(console=console, screen=True, auto_refresh=False) as live:
+        yield lambda picture: live.update(picture, refresh=True)

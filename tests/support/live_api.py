@@ -15,15 +15,15 @@ from tests.support.fake_backend import FakeBackend
 
 
 @contextmanager
-def live_api(backend: FakeBackend) -> Iterator[str]:
+def live_api(backend: FakeBackend, port: int = 0) -> Iterator[str]:
     """Serve the API of `backend` in a thread; yields host:port."""
     started: queue.Queue[tuple[str, trio.lowlevel.TrioToken, trio.CancelScope]] = queue.Queue()
 
     async def run() -> None:
         async with trio.open_nursery() as nursery:
-            host, port = await nursery.start(serve, create_app(backend), "127.0.0.1", 0)
+            host, bound = await nursery.start(serve, create_app(backend), "127.0.0.1", port)
             token = trio.lowlevel.current_trio_token()
-            started.put((f"{host}:{port}", token, nursery.cancel_scope))
+            started.put((f"{host}:{bound}", token, nursery.cancel_scope))
 
     thread = threading.Thread(target=trio.run, args=(run,))
     thread.start()
