@@ -26,7 +26,7 @@ _WATCH_ANSWER_S: Final = 5.0
 
 
 @click.command()
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, one document (a line) each time.")
+@click.option("--json", "as_json", is_flag=True, help="Print the document as JSON.")
 @click.option("--watch", is_flag=True, help="Keep showing it, until Ctrl-C.")
 @click.option("--links", "all_links", is_flag=True, help="Show every link of every node.")
 @api_option

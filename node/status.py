@@ -71,6 +71,10 @@ class InstanceStatus(msgspec.Struct, frozen=True):
     prefill_tokens_per_s: float
     """As last measured; 0 before."""
     decode_tokens_per_s: float
+    progress: float
+    """How far loading is, from 0 to 1."""
+    links: tuple[str, ...]
+    """Ids of the only instances that may prefill for it; empty for any."""
 
 
 class NodeStatus(msgspec.Struct, frozen=True):
@@ -115,27 +119,10 @@ def own_links(
 
     Args:
         self_id: this node's peer id.
-        links: open links, the one in use of each peer first.
+        links: open links.
         bytes_per_s: the rate last measured over a link, if one was.
     """
-    used: set[str] = set()
-    rows: list[LinkStatus] = []
-    for link in links:
-        rate = bytes_per_s(link)
-        rows.append(
-            LinkStatus(
-                source=self_id,
-                to=link.peer_id,
-                klass=link.route.klass,
-                address=link.route.address,
-                mb_per_s=round(rate / 1e6, 3) if rate is not None else None,
-                rtt_ms=round(link.rtt_s * 1e3, 3) if link.rtt_s is not None else None,
-                in_use=link.peer_id not in used,
-                interface=link.route.interface,
-            )
-        )
-        used.add(link.peer_id)
-    return tuple(rows)
+    return tuple(_render_link(self_id, link, bytes_per_s(link)) for link in links)
 
 
 def render_status(
@@ -161,6 +148,19 @@ def render_status(
         nodes=nodes,
         links=tuple(link for peer_id in sorted(links) for link in links[peer_id]),
         links_missing_from=tuple(sorted(alive - set(links))),
+    )
+
+
+def _render_link(self_id: str, link: Link, rate: float | None) -> LinkStatus:
+    return LinkStatus(
+        source=self_id,
+        to=link.peer_id,
+        klass=link.route.klass,
+        address=link.route.address,
+        mb_per_s=round(rate / 1e6, 3) if rate is not None else None,
+        rtt_ms=round(link.rtt_s * 1e3, 3) if link.rtt_s is not None else None,
+        in_use=link.in_use,
+        interface=link.route.interface,
     )
 
 
@@ -209,4 +209,6 @@ def _render_instance(record: InstanceRecord, *, available: bool) -> InstanceStat
         max_context=record.max_context,
         prefill_tokens_per_s=record.prefill_tokens_per_s,
         decode_tokens_per_s=record.decode_tokens_per_s,
+        progress=record.progress,
+        links=record.links,
     )
