@@ -13,7 +13,15 @@ from node.errors import NothingToRun
 from protocols.engine import EngineName
 from protocols.gossip import Accelerator, Role
 
-__all__ = ["ABILITIES", "EngineChoice", "Hardware", "RoleChoice", "detect", "plan_engines"]
+__all__ = [
+    "ABILITIES",
+    "DECODE_ORDER",
+    "EngineChoice",
+    "Hardware",
+    "RoleChoice",
+    "detect",
+    "plan_engines",
+]
 
 RoleChoice: TypeAlias = Literal["auto", "prefill", "decode", "both"]
 EngineChoice: TypeAlias = Literal["auto", "mlx", "vllm"]
@@ -100,6 +108,9 @@ ABILITIES: dict[EngineName, tuple[Role, ...]] = {
     "vllm": ("prefill", "decode"),
 }
 """What an engine can do for a cluster: MLX hands no caches out yet."""
+
+DECODE_ORDER: dict[EngineName, int] = {"mlx": 0, "vllm": 1}
+"""Which engine answers, of those that have a model: MLX takes in caches computed elsewhere."""
 
 _PREFERENCES: dict[Accelerator, dict[Role, tuple[EngineName, ...]]] = {
     "apple": {"prefill": (), "decode": ("mlx",)},

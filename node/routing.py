@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final, Literal, TypeAlias
 
 import msgspec
 
 from node.base_models import base_model
+from node.hardware import DECODE_ORDER
 from node.membership.view import ClusterView
 from protocols.gossip import InstanceRecord, InterfaceClass, NodeRecord
 
@@ -27,7 +28,6 @@ __all__ = [
 DEFAULT_FLOOR: Final = 256
 DEFAULT_MARGIN: Final = 0.1
 
-_ENGINE_ORDER: Final = {"mlx": 0, "vllm": 1}
 _PRESUMED_BYTES_PER_S: Final[dict[InterfaceClass, float]] = {
     "loopback": 500e6,
     "thunderbolt": 500e6,
@@ -38,7 +38,9 @@ _PRESUMED_BYTES_PER_S: Final[dict[InterfaceClass, float]] = {
 }
 """What a link is taken for until a transfer has measured it; low, so that it is not overrated."""
 
-RefusalCode: TypeAlias = Literal["unknown_model", "not_ready", "no_decode"]
+RefusalCode: TypeAlias = Literal[
+    "unknown_model", "no_decode", "failed", "loading", "restarting", "excluded"
+]
 
 
 class Refusal(msgspec.Struct, frozen=True):
@@ -107,7 +109,8 @@ def choose_decode(
 ) -> DecodeChoice | Refusal:
     """Choose the instance that answers for a model.
 
-    The exact model before another form of it, MLX before vLLM, the least loaded, then this node.
+    Of those that are ready: the exact model before another form of it, MLX before vLLM, the least
+    loaded, then this node.
 
     Args:
         view: the cluster; members under suspicion are left out.
@@ -115,33 +118,40 @@ def choose_decode(
         self_peer: the node that received the request.
         excluded: peer ids of nodes that have failed at this request already.
     """
-    known = [each for each in view.instances() if each[1].model == model]
-    if not known:
-        known = [each for each in view.instances() if each[1].base_model == base_model(model)]
+    base = base_model(model)
+    known = [
+        each for each in view.instances() if each[1].model == model or each[1].base_model == base
+    ]
     if not known:
         return Refusal("unknown_model", f"no node has the model {model}")
     decoders = [each for each in known if "decode" in each[1].roles]
     if not decoders:
         return Refusal("no_decode", f"{model} is loaded for prefill only")
-    ready = [
-        (node, instance)
-        for node, instance in decoders
-        if instance.state == "ready" and node.peer_id not in excluded
-    ]
+    ready = [each for each in decoders if each[1].state == "ready"]
     if not ready:
-        _, instance = decoders[0]
-        if instance.state == "ready":
-            return Refusal("not_ready", f"no other node that decodes {model} is ready")
-        detail = f" ({instance.reason})" if instance.reason else ""
-        return Refusal("not_ready", f"{model} is {instance.state}{detail}")
+        return _not_ready(model, [instance for _, instance in decoders])
+    ready = [each for each in ready if each[0].peer_id not in excluded]
+    if not ready:
+        return Refusal("excluded", f"no other node that decodes {model} is ready")
 
-    def order(candidate: tuple[NodeRecord, InstanceRecord]) -> tuple[int, int, bool, str, str]:
+    def order(candidate: tuple[NodeRecord, InstanceRecord]) -> tuple[object, ...]:
         node, instance = candidate
-        engine = _ENGINE_ORDER[instance.engine]
-        return engine, instance.load, node.peer_id != self_peer, node.peer_id, instance.id
+        engine, elsewhere = DECODE_ORDER[instance.engine], node.peer_id != self_peer
+        other_form = instance.model != model
+        return other_form, engine, instance.load, elsewhere, node.peer_id, instance.id
 
     node, instance = min(ready, key=order)
     return DecodeChoice(node.peer_id, instance)
+
+
+def _not_ready(model: str, instances: Sequence[InstanceRecord]) -> Refusal:
+    """Say of the instances, none of which is ready, what is true of the most hopeful one."""
+    for state in ("loading", "restarting", "failed"):
+        for instance in instances:
+            if instance.state == state:
+                detail = f" ({instance.reason})" if instance.reason else ""
+                return Refusal(state, f"{model} is {state}{detail}")
+    raise ValueError("one of them is ready")
 
 
 def rank_prefill(
@@ -155,7 +165,8 @@ def rank_prefill(
 
     Args:
         view: the cluster, as the decode instance's node sees it.
-        decode: where the answer is going to be written.
+        decode: where the answer is going to be written; its links, if it has any, name the only
+            instances that are considered.
         tokens: of the prompt, those whose cache the decode engine lacks.
         policy: what the user wants.
         links: by peer id, for the peers that are connected; the decode node itself needs none.
@@ -169,8 +180,11 @@ def rank_prefill(
         return PrefillRanking((), reason, local_s)
     candidates: list[PrefillCandidate] = []
     rejected: list[str] = []
+    linked = decode.instance.links
     for node, instance in view.instances():
         if instance.id == decode.instance.id and node.peer_id == decode.peer_id:
+            continue
+        if linked and instance.id not in linked:
             continue
         why_not = _unfit(node, instance, decode, links)
         if why_not is not None:
@@ -184,8 +198,9 @@ def rank_prefill(
         else:
             candidates.append(candidate)
     if not candidates:
-        reason = rejected[0] if rejected else f"no prefill instance of {decode.instance.model}"
-        return PrefillRanking((), reason if rejected else f"{reason} is ready", local_s)
+        which = " that it is linked to" if linked else ""
+        none = f"no prefill instance of {decode.instance.model}{which} is ready"
+        return PrefillRanking((), rejected[0] if rejected else none, local_s)
     candidates.sort(key=lambda each: (each.expected_s, each.peer_id, each.instance.id))
     return PrefillRanking(tuple(candidates), "", local_s)
 

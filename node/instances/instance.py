@@ -81,6 +81,8 @@ class Instance:
         self.epoch = ""
         self.capabilities: Capabilities | None = None
         self.prefill_rate = 0.0
+        self.progress = 0.0
+        self.links: tuple[str, ...] = ()
         self._locate = locate
         self._on_change = on_change
         self._on_loading = on_loading
@@ -119,7 +121,32 @@ class Instance:
             decode_tokens_per_s=capabilities.decode_tokens_per_s if capabilities else 0.0,
             kv_bytes_per_token=layout.total_nbytes(0, 1024) // 1024 if layout else 0,
             reason=self.reason,
+            progress=self.progress,
+            links=self.links,
         )
+
+    def set_link(self, prefill: str, *, linked: bool) -> bool:
+        """Let a prefill instance serve this one, or no longer; return whether that is new."""
+        if (prefill in self.links) == linked:
+            return False
+        others = tuple(each for each in self.links if each != prefill)
+        self.links = (*others, prefill) if linked else others
+        self._on_change()
+        return True
+
+    def add_roles(self, roles: tuple[Role, ...]) -> None:
+        """Have it do more than it was asked to before."""
+        both = tuple(dict.fromkeys((*self.spec.roles, *roles)))
+        if both != self.spec.roles:
+            self.spec = msgspec.structs.replace(self.spec, roles=both)
+            self._on_change()
+
+    def retire(self) -> None:
+        """Take no more requests, and let the open ones fail. Whoever runs it ends the process."""
+        self.state, self.reason = "failed", "it was removed"
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close(f"the instance {self.id} of {self.spec.model} was removed")
 
     def request(self, request: str) -> RequestHandle:
         """Return a handle, to be entered with `async with`, for one request to the engine.
@@ -205,6 +232,7 @@ class Instance:
         async for message in connection.load_messages:
             match message:
                 case Loading():
+                    self.progress = message.fraction
                     self._on_loading(message.stage, message.fraction)
                 case LoadFailed():
                     logger.error("{} cannot load {}: {}", self.id, spec.model, message.reason)
@@ -248,5 +276,5 @@ class Instance:
         return False
 
     def _enter(self, state: InstanceState, reason: str) -> None:
-        self.state, self.reason = state, reason
+        self.state, self.reason, self.progress = state, reason, 0.0
         self._on_change()

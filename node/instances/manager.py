@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 import trio
 
 from node.base_models import base_model
+from node.hardware import DECODE_ORDER
 from node.instances.instance import Instance, InstanceSpec
 from node.instances.process import engine_command
 from protocols.engine import EngineName
@@ -20,8 +22,16 @@ TELL_LOAD_S: Final = 0.25
 """How old the load may be that the cluster knows of."""
 
 
+@dataclass(frozen=True)
+class _Run:
+    """The task that keeps an instance running."""
+
+    scope: trio.CancelScope = field(default_factory=trio.CancelScope)
+    ended: trio.Event = field(default_factory=trio.Event)
+
+
 class InstanceManager:
-    """Starts instances and finds them by model and role.
+    """Starts and ends instances, and finds them by model and role.
 
     Args:
         on_change: called whenever `records` would say something new.
@@ -39,6 +49,8 @@ class InstanceManager:
         self._on_loading = on_loading
         self._command = command
         self._instances: list[Instance] = []
+        self._runs: dict[str, _Run] = {}
+        self._nursery: trio.Nursery | None = None
 
     def __iter__(self) -> Iterator[Instance]:
         return iter(self._instances)
@@ -48,7 +60,7 @@ class InstanceManager:
         return tuple(instance.record() for instance in self._instances)
 
     def add(self, spec: InstanceSpec, locate: Callable[[], Awaitable[Path]]) -> Instance:
-        """Take up an instance; `run` starts it.
+        """Take up an instance; it starts at once, or when `run` does.
 
         Args:
             spec: what to load.
@@ -63,8 +75,27 @@ class InstanceManager:
             self._command,
         )
         self._instances.append(instance)
+        if self._nursery is not None:
+            self._start(instance, self._nursery)
         self._on_change()
         return instance
+
+    async def remove(self, instance_id: str) -> bool:
+        """End an instance and its process; return whether there was one of that id.
+
+        Its requests fail at once, and nobody is sent to it any more while the process ends.
+        """
+        instance = self.get(instance_id)
+        if instance is None:
+            return False
+        self._instances.remove(instance)
+        instance.retire()
+        self._on_change()
+        run = self._runs.pop(instance_id, None)
+        if run is not None:
+            run.scope.cancel()
+            await run.ended.wait()
+        return True
 
     def get(self, instance_id: str) -> Instance | None:
         """Return the instance of that id."""
@@ -73,7 +104,8 @@ class InstanceManager:
     def find(self, model: str, role: Role) -> Instance | None:
         """Return the least loaded ready instance of a model for a role.
 
-        An instance of exactly that name comes before one of the same base model.
+        An instance of exactly that name comes before one of the same base model, and MLX decodes
+        before vLLM, as in `node.routing.choose_decode`.
         """
         fitting = [
             each
@@ -82,14 +114,35 @@ class InstanceManager:
             and role in each.roles
             and (each.spec.model == model or each.base_model == base_model(model))
         ]
-        return min(fitting, key=lambda each: (each.spec.model != model, each.load), default=None)
+        decodes = role == "decode"
+
+        def order(each: Instance) -> tuple[bool, int, int]:
+            engine = DECODE_ORDER[each.spec.engine] if decodes else 0
+            return each.spec.model != model, engine, each.load
+
+        return min(fitting, key=order, default=None)
 
     async def run(self) -> None:
         """Keep every instance running until cancelled."""
         async with trio.open_nursery() as nursery:
-            for instance in self._instances:
-                nursery.start_soon(instance.run)
-            nursery.start_soon(self._tell_load)
+            self._nursery = nursery
+            try:
+                for instance in self._instances:
+                    self._start(instance, nursery)
+                await self._tell_load()
+            finally:
+                self._nursery = None
+
+    def _start(self, instance: Instance, nursery: trio.Nursery) -> None:
+        self._runs[instance.id] = run = _Run()
+        nursery.start_soon(self._keep, instance, run)
+
+    async def _keep(self, instance: Instance, run: _Run) -> None:
+        try:
+            with run.scope:
+                await instance.run()
+        finally:
+            run.ended.set()
 
     async def _tell_load(self) -> None:
         """Say when load or measured rates have changed, but not for every request."""

@@ -11,6 +11,7 @@ from node.routing import (
     choose_decode,
     rank_prefill,
 )
+from protocols.gossip import Leave
 from tests.support.records import instance_record, node_record
 
 MODEL = "acme/Tiny"
@@ -46,6 +47,20 @@ DECODE_CASES = {
         {"me": [instance_record("1", load=2)], "a": [instance_record("2", load=1)]},
         ("a", "2"),
     ),
+    "another form that is ready before the exact model that is not": (
+        {
+            "a": [instance_record("1", state="restarting")],
+            "b": [instance_record("2", model="q/Tiny")],
+        },
+        ("b", "2"),
+    ),
+    "the exact model before another form, whatever the engine and the load": (
+        {
+            "a": [instance_record("1", "vllm", load=9)],
+            "b": [instance_record("2", "mlx", model="q/Tiny")],
+        },
+        ("a", "1"),
+    ),
     "own node when equal": (
         {"a": [instance_record("1")], "me": [instance_record("2")]},
         ("me", "2"),
@@ -74,7 +89,15 @@ REFUSALS = {
         "no node",
     ),
     "no_decode": ({"a": [instance_record("1", roles=("prefill",))]}, "for prefill only"),
-    "not_ready": ({"a": [instance_record("1", state="failed", reason="no memory")]}, "no memory"),
+    "failed": ({"a": [instance_record("1", state="failed", reason="no memory")]}, "no memory"),
+    "restarting": (
+        {"a": [instance_record("1", state="failed"), instance_record("2", state="restarting")]},
+        "restarting",
+    ),
+    "loading": (
+        {"a": [instance_record("1", state="restarting"), instance_record("2", state="loading")]},
+        "loading",
+    ),
 }
 
 
@@ -87,10 +110,73 @@ def test_decode_refusal_says_why(code):
     assert words in refusal.reason
 
 
-def test_suspect_node_is_not_chosen():
-    view = cluster(a=[instance_record("1")])
+def test_nodes_that_have_failed_at_the_request_are_left_out():
+    view = cluster(a=[instance_record("1")], b=[instance_record("2", load=3)])
+    choice = choose_decode(view, MODEL, "me", frozenset({"a"}))
+    assert isinstance(choice, DecodeChoice)
+    assert choice.peer_id == "b"
+    refusal = choose_decode(view, MODEL, "me", frozenset({"a", "b"}))
+    assert isinstance(refusal, Refusal)
+    assert refusal.code == "excluded"
+
+
+def suspect(view):
     view.connection_lost("a")
+
+
+def gone(view):
+    for second in range(12):
+        view.tick(float(second))
+
+
+def left(view):
+    view.leave(Leave("a", incarnation=1))
+
+
+def deleted(view):
+    view.merge(node_record("a", sequence=2), 0.0)
+
+
+def left_and_an_old_record_comes(view):
+    left(view)
+    view.merge(node_record("a", instance_record("1"), sequence=9), 0.0)
+
+
+def deleted_and_an_old_record_comes(view):
+    deleted(view)
+    view.merge(node_record("a", instance_record("1"), sequence=1), 0.0)
+
+
+def restarted_and_an_old_record_comes(view):
+    view.merge(node_record("a", incarnation=2, sequence=0), 0.0)
+    view.merge(node_record("a", instance_record("1"), incarnation=1, sequence=99), 0.0)
+
+
+def gone_and_its_last_record_comes_again(view):
+    gone(view)
+    view.merge(node_record("a", instance_record("1")), 13.0)
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        suspect,
+        gone,
+        left,
+        deleted,
+        left_and_an_old_record_comes,
+        deleted_and_an_old_record_comes,
+        restarted_and_an_old_record_comes,
+        gone_and_its_last_record_comes_again,
+    ],
+)
+def test_what_is_not_there_any_more_is_neither_asked_to_decode_nor_to_prefill(event):
+    view = cluster(a=[instance_record("1", prefill_tokens_per_s=1e6)])
+    assert isinstance(choose_decode(view, MODEL, "me"), DecodeChoice)
+    assert ranked(view).candidates
+    event(view)
     assert isinstance(choose_decode(view, MODEL, "me"), Refusal)
+    assert ranked(view).candidates == ()
 
 
 def ranked(view, tokens=1000, policy=None, links=None, choice=None):
@@ -195,6 +281,28 @@ def test_local_prefill_says_why(case):
     ranking = ranked(cluster(**instances), **arguments)
     assert ranking.candidates == ()
     assert words in ranking.reason
+
+
+LINKED_CASES = {
+    "none: any may prefill": ((), ["quick", "slow"]),
+    "the linked one, though it is not the best": (("slow",), ["slow"]),
+    "both": (("slow", "quick"), ["quick", "slow"]),
+    "one that is not there": (("lost",), []),
+    "one that is there beside one that is not": (("lost", "slow"), ["slow"]),
+}
+
+
+@pytest.mark.parametrize("case", LINKED_CASES)
+def test_links_of_the_decode_instance_name_who_may_prefill(case):
+    links, expected = LINKED_CASES[case]
+    view = cluster(
+        a=[instance_record("slow", "vllm", prefill_tokens_per_s=500.0)],
+        b=[instance_record("quick", "vllm", prefill_tokens_per_s=2000.0)],
+    )
+    ranking = ranked(view, choice=decode(prefill_tokens_per_s=50.0, links=links))
+    assert [each.instance.id for each in ranking.candidates] == expected
+    if not expected:
+        assert "that it is linked to is ready" in ranking.reason
 
 
 def test_decode_instance_without_a_fingerprint_gets_nothing():
