@@ -23,7 +23,7 @@ from node.identity import Identity, open_identity
 from node.instances.instance import Instance, InstanceSpec
 from node.instances.manager import InstanceManager
 from node.instances.process import engine_command
-from node.models import BUNDLED_MODEL, ModelStore, watch_models
+from node.models import BUNDLED_MODEL, ModelStore
 from node.secret import read_secret
 from node.services import connect
 from protocols.engine import EngineName
@@ -170,11 +170,11 @@ async def _run(config: NodeConfig, identity: Identity, parts: _Parts, stop: trio
                     memory_bytes=config.memory,
                 )
                 instances.add(spec, partial(parts.store.ensure, model))
-        backend = connect(config, cluster, instances)
-        app = create_app(backend, default_prefill=config.remote_prefill)
+        services = connect(config, cluster, instances, parts.store)
+        app = create_app(services.backend, default_prefill=config.remote_prefill)
         async with trio.open_nursery() as engines_nursery:
             engines_nursery.start_soon(instances.run)
-            engines_nursery.start_soon(watch_models, parts.store, cluster.update_models)
+            engines_nursery.start_soon(services.run)
             if parts.companion is not None:
                 engines_nursery.start_soon(parts.companion, cluster)
             # Running requests are answered to the end, within the server's grace period, so the

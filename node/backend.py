@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 
-from node.chat.failures import failure_of, model_not_found, unavailable
+from node.chat.failures import failure_of, unavailable
 from node.chat.ingress import Ingress
 from node.cluster import Cluster
 from node.errors import BatonError
@@ -19,11 +19,14 @@ from node.http.backend import (
     RequestFailed,
 )
 from node.instances.manager import InstanceManager
+from node.placement.api import PlacementApi
+from node.placement.decide import runnable
 from node.prefill.engine import measure_prefill
 from node.routing import Refusal, choose_decode
 from node.status import ClusterStatus
 from protocols.chat import ChatEvent, ChatFailed, ChatRequest
 from protocols.kv_prefill.messages import pack_tokens
+from protocols.placement import MasterRequest, Reply
 
 __all__ = ["NodeBackend", "choose_node"]
 
@@ -33,16 +36,27 @@ def choose_node(cluster: Cluster, model: str, tried: frozenset[str]) -> str | Ch
     choice = choose_decode(cluster.view, model, cluster.peer_id, tried)
     if not isinstance(choice, Refusal):
         return choice.peer_id
-    if choice.code == "unknown_model":
-        return model_not_found(model, sorted({each.model for _, each in cluster.view.instances()}))
     return unavailable(f"{choice.reason}. Try again later, or see `baton status`.")
 
 
-class NodeBackend:
-    """Implements `node.http.backend.Backend`."""
+class NodeBackend(PlacementApi):
+    """Implements `node.http.backend.Backend`.
 
-    def __init__(self, cluster: Cluster, instances: InstanceManager, ingress: Ingress) -> None:
-        self._cluster = cluster
+    Args:
+        cluster: its view, and its status.
+        instances: of this node.
+        ingress: takes requests in.
+        ask: has the master decide.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        instances: InstanceManager,
+        ingress: Ingress,
+        ask: Callable[[MasterRequest], Awaitable[Reply]],
+    ) -> None:
+        super().__init__(cluster, ask)
         self._instances = instances
         self._ingress = ingress
         self._first_seen: dict[str, int] = {}
@@ -57,9 +71,21 @@ class NodeBackend:
                 id=instance.model,
                 base_model=instance.base_model,
                 ready=ready or (known is not None and known.ready),
-                created=self._first_seen.setdefault(instance.model, int(time.time())),
+                created=self._created(instance.model),
             )
+        for model in runnable(self._cluster.view):
+            if model.name not in found:
+                found[model.name] = ModelInfo(
+                    id=model.name,
+                    base_model=model.base_model,
+                    ready=False,
+                    created=self._created(model.name),
+                    loaded=False,
+                )
         return [found[name] for name in sorted(found)]
+
+    def _created(self, model: str) -> int:
+        return self._first_seen.setdefault(model, int(time.time()))
 
     def open_chat(
         self, request: ChatRequest

@@ -21,6 +21,7 @@ __all__ = [
     "ChatEvent",
     "ChatFailed",
     "ChatFinished",
+    "ChatLoading",
     "ChatProgress",
     "ChatRequest",
     "ChatStarted",
@@ -110,6 +111,17 @@ class ChatStarted(msgspec.Struct, frozen=True, tag="started"):
     prompt_tokens: int
 
 
+class ChatLoading(msgspec.Struct, frozen=True, tag="loading"):
+    """The model is being loaded for this request; comes from the node that the request is at."""
+
+    model: str
+    """As it is called where it is loaded."""
+    host: str
+    engine: str
+    fraction: float
+    """From 0 to 1."""
+
+
 class ChatProgress(msgspec.Struct, frozen=True, tag="progress"):
     """How much of the prompt has been read, here or elsewhere, in tokens."""
 
@@ -144,4 +156,6 @@ class ChatFailed(msgspec.Struct, frozen=True, tag="failed"):
     param: str | None = None
 
 
-ChatEvent: TypeAlias = ChatStarted | ChatProgress | ChatDelta | ChatFinished | ChatFailed
+ChatEvent: TypeAlias = (
+    ChatStarted | ChatLoading | ChatProgress | ChatDelta | ChatFinished | ChatFailed
+)

@@ -133,6 +133,10 @@ class InstanceRef(msgspec.Struct, frozen=True):
 
     peer_id: str
     id: str
+    model: str
+    """As the node calls it."""
+    engine: EngineName
+    roles: tuple[Role, ...]
 
 
 class Placed(msgspec.Struct, frozen=True, tag="placed"):

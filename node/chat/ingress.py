@@ -18,10 +18,13 @@ from node.transport.streams import ByteStream
 from protocols.chat import ChatDelta, ChatEvent, ChatFailed, ChatRequest, ChatStarted
 from protocols.errors import ProtocolError
 
-__all__ = ["Choose", "Ingress"]
+__all__ = ["Choose", "Ingress", "Prepare"]
 
 Choose: TypeAlias = Callable[[str, frozenset[str]], str | ChatFailed]
 """Chooses, for a model, the peer id of the node that decodes it, some left out; or says why not."""
+
+Prepare: TypeAlias = Callable[[str, Emit], Awaitable[ChatFailed | None]]
+"""Waits until some node can answer for a model, and tells of it; or says why none ever will."""
 
 
 class Ingress:
@@ -30,6 +33,7 @@ class Ingress:
     Args:
         self_id: this node's peer id.
         answer: answers with this node's engines.
+        prepare: makes the model available.
         choose: chooses the node.
         open_stream: opens a stream to a peer.
     """
@@ -38,11 +42,13 @@ class Ingress:
         self,
         self_id: str,
         answer: Answer,
+        prepare: Prepare,
         choose: Choose,
         open_stream: Callable[[str, str], Awaitable[ByteStream]],
     ) -> None:
         self._self_id = self_id
         self._answer = answer
+        self._prepare = prepare
         self._choose = choose
         self._open_stream = open_stream
 
@@ -51,8 +57,11 @@ class Ingress:
         return events_of(partial(self._run, request))
 
     async def _run(self, request: ChatRequest, emit: Emit) -> None:
+        failure = await self._prepare(request.model, emit)
+        if failure is not None:
+            await emit(failure)
+            return
         tried: frozenset[str] = frozenset()
-        failure: ChatFailed | None = None
         attempt = _Attempt(emit)
         while True:
             node = self._choose(request.model, tried)

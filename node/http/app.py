@@ -24,6 +24,7 @@ from node.http.errors import (
     on_http_exception,
     on_unexpected,
 )
+from node.http.instances import instance_routes
 from node.http.parsing import parse_measure
 from node.http.requests import MAX_BODY_BYTES, cancelled_on_disconnect, read_body
 from node.http.responses import model_list, model_object
@@ -64,6 +65,7 @@ def create_app(
             Route("/v1/cluster", views.cluster, methods=["GET"]),
             Route("/v1/prefill/measure", _Measure(backend, max_body_bytes), methods=["POST"]),
             Route("/health", views.health, methods=["GET"]),
+            *instance_routes(backend, max_body_bytes),
         ],
         exception_handlers={
             ApiError: on_api_error,

@@ -9,11 +9,18 @@ from typing import Literal, Protocol, TypeAlias
 import msgspec
 
 from protocols.chat import ChatEvent, ChatFailed, ChatRequest, Message
+from protocols.engine import EngineName
+from protocols.gossip import InstanceState
+from protocols.placement import RoleWish
 
 __all__ = [
     "Backend",
+    "CreateInstance",
+    "Created",
     "HealthInfo",
     "HealthStatus",
+    "InstanceInfo",
+    "LinkInfo",
     "MeasureReport",
     "MeasureRequest",
     "ModelInfo",
@@ -24,7 +31,7 @@ HealthStatus: TypeAlias = Literal["ok", "starting", "degraded"]
 
 
 class ModelInfo(msgspec.Struct, frozen=True):
-    """A model that the cluster has an instance of."""
+    """A model that the cluster has an instance of, or could load for a request."""
 
     id: str
     base_model: str
@@ -32,6 +39,57 @@ class ModelInfo(msgspec.Struct, frozen=True):
     """Some decode instance of it can take requests now."""
     created: int
     """Unix seconds at which this node first saw it."""
+    loaded: bool = True
+    """False for one that is on a disk only: the first request for it has it loaded."""
+
+
+class InstanceInfo(msgspec.Struct, frozen=True):
+    """An instance of the cluster's."""
+
+    id: str
+    node: str
+    """Peer id."""
+    host: str
+    model: str
+    base_model: str
+    engine: EngineName
+    role: RoleWish
+    state: InstanceState
+    progress: float = 0.0
+    """How far loading is, from 0 to 1."""
+    load: int = 0
+    """Requests that it works on."""
+    reason: str = ""
+    """Why it is not ready."""
+    links: tuple[str, ...] = ()
+    """The only instances that may prefill for it; none for any."""
+
+
+class LinkInfo(msgspec.Struct, frozen=True):
+    """A link that a user made: an instance that is to prefill for another."""
+
+    prefill: str
+    decode: str
+    ready: bool
+    """Both are there and ready."""
+
+
+class CreateInstance(msgspec.Struct, frozen=True):
+    """Which model to load, and as far as the user cares, where and for what."""
+
+    model: str
+    node: str = ""
+    """Peer id."""
+    engine: EngineName | None = None
+    role: RoleWish | None = None
+
+
+class Created(msgspec.Struct, frozen=True):
+    """The instances that serve the model now, the one that was asked for first."""
+
+    instances: tuple[InstanceInfo, ...]
+    new: bool
+    """Whether any of them was not there before."""
 
 
 class HealthInfo(msgspec.Struct, frozen=True):
@@ -74,7 +132,47 @@ class Backend(Protocol):
     """The node, as the HTTP API sees it."""
 
     def models(self) -> Sequence[ModelInfo]:
-        """Return every model that the cluster has an instance of, ready or not."""
+        """Return every model that is loaded, ready or not, and every one that could be."""
+        ...
+
+    def instances(self) -> Sequence[InstanceInfo]:
+        """Return the instances of every node that is there."""
+        ...
+
+    async def create_instance(self, wanted: CreateInstance) -> Created:
+        """Have a model loaded; returns as soon as its instances exist. Goes on if cancelled.
+
+        Raises:
+            RequestFailed: it cannot be, with what could be done.
+        """
+        ...
+
+    async def delete_instance(self, instance_id: str) -> None:
+        """End an instance, on whatever node. Goes on if cancelled.
+
+        Raises:
+            RequestFailed: there is none of that id, or its node cannot be reached.
+        """
+        ...
+
+    def links(self) -> Sequence[LinkInfo]:
+        """Return the links that users have made."""
+        ...
+
+    async def create_link(self, prefill: str, decode: str) -> LinkInfo:
+        """Let an instance prefill for another, and none but those that are linked to it.
+
+        Raises:
+            RequestFailed: there is no such instance, or they do not fit each other.
+        """
+        ...
+
+    async def delete_link(self, prefill: str, decode: str) -> None:
+        """Take a link back.
+
+        Raises:
+            RequestFailed: there is no such link.
+        """
         ...
 
     def open_chat(

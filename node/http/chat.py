@@ -22,6 +22,7 @@ from protocols.chat import (
     ChatDelta,
     ChatFailed,
     ChatFinished,
+    ChatLoading,
     ChatProgress,
     ChatRequest,
     ChatStarted,
@@ -30,7 +31,7 @@ from protocols.chat import (
 
 __all__ = ["ChatEndpoint"]
 
-_Event: TypeAlias = ChatStarted | ChatProgress | ChatDelta | ChatFinished
+_Event: TypeAlias = ChatStarted | ChatLoading | ChatProgress | ChatDelta | ChatFinished
 _Take: TypeAlias = Callable[[_Event], Awaitable[None]]
 
 
@@ -128,7 +129,10 @@ class _StreamedAnswer:
         if not self._stream.started:
             await self._stream.start()
             await self._stream.send(self._answer.first_chunk())
-        if isinstance(event, ChatProgress):
+        if isinstance(event, ChatLoading):
+            where = f"{event.model} on {event.host} with {event.engine}"
+            await self._stream.comment(f"loading {where}, {event.fraction:.0%}")
+        elif isinstance(event, ChatProgress):
             await self._stream.comment(f"prompt {event.done}/{event.total}")
         elif isinstance(event, ChatDelta) and event.text:
             await self._stream.send(self._answer.text_chunk(event.text))

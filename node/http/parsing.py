@@ -13,12 +13,18 @@ from typing import Final, TypeAlias, TypeVar
 import msgspec
 
 from node.http.errors import ApiError
-from node.http.schemas import ChatCompletionBody, ChatMessage, MeasureBody
+from node.http.schemas import (
+    ChatCompletionBody,
+    ChatMessage,
+    InstanceBody,
+    LinkBody,
+    MeasureBody,
+)
 
-__all__ = ["parse_chat", "parse_measure"]
+__all__ = ["parse_chat", "parse_instance", "parse_link", "parse_measure"]
 
 Json: TypeAlias = bool | int | float | str | list["Json"] | dict[str, "Json"] | None
-BodyT = TypeVar("BodyT", ChatCompletionBody, MeasureBody)
+BodyT = TypeVar("BodyT", ChatCompletionBody, InstanceBody, LinkBody, MeasureBody)
 
 
 class _MessageKeys(msgspec.Struct, frozen=True):
@@ -92,12 +98,34 @@ def parse_measure(body: bytes) -> MeasureBody:
     Raises:
         ApiError: it is malformed; names the parameter.
     """
-    for name in _keys(body):
-        if name not in MeasureBody.__struct_fields__:
-            raise _unknown(name)
-    parsed = _decode(body, MeasureBody)
+    parsed = _decode_strictly(body, MeasureBody)
     _refuse_message_extras(body)
     return parsed
+
+
+def parse_instance(body: bytes) -> InstanceBody:
+    """Decode and check what instance is wanted.
+
+    Raises:
+        ApiError: it is malformed; names the parameter.
+    """
+    return _decode_strictly(body, InstanceBody)
+
+
+def parse_link(body: bytes) -> LinkBody:
+    """Decode and check which instances are to be linked.
+
+    Raises:
+        ApiError: it is malformed; names the parameter.
+    """
+    return _decode_strictly(body, LinkBody)
+
+
+def _decode_strictly(body: bytes, type_: type[BodyT]) -> BodyT:
+    for name in _keys(body):
+        if name not in type_.__struct_fields__:
+            raise _unknown(name)
+    return _decode(body, type_)
 
 
 def _keys(body: bytes) -> dict[str, msgspec.Raw]:

@@ -152,6 +152,7 @@ class Answer(msgspec.Struct, frozen=True):
 class _ModelNotes(msgspec.Struct, frozen=True):
     base_model: str
     ready: bool
+    loaded: bool
 
 
 class _Model(msgspec.Struct, frozen=True, kw_only=True):
@@ -178,5 +179,5 @@ def model_list(infos: Sequence[ModelInfo]) -> bytes:
 
 
 def _model(info: ModelInfo) -> _Model:
-    notes = _ModelNotes(info.base_model, info.ready)
+    notes = _ModelNotes(info.base_model, info.ready, info.loaded)
     return _Model(id=info.id, created=info.created, x_baton=notes)

@@ -10,14 +10,17 @@ from typing import Annotated, Literal, TypeAlias
 import msgspec
 from msgspec import Meta
 
-from node.http.backend import MeasureRequest
+from node.http.backend import CreateInstance, MeasureRequest
 from protocols.chat import ChatRequest, Message, PrefillPolicy, Role, Sampling
+from protocols.engine import EngineName
+from protocols.placement import RoleWish
 
-__all__ = ["ChatCompletionBody", "ChatMessage", "MeasureBody"]
+__all__ = ["ChatCompletionBody", "ChatMessage", "InstanceBody", "LinkBody", "MeasureBody"]
 
 
 _TokenLimit: TypeAlias = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 _StopString: TypeAlias = Annotated[str, Meta(min_length=1)]
+_Name: TypeAlias = Annotated[str, Meta(min_length=1, max_length=1000)]
 _StopStrings: TypeAlias = Annotated[list[_StopString], Meta(max_length=4)]
 
 
@@ -112,3 +115,24 @@ class MeasureBody(msgspec.Struct, frozen=True):
         """Return the request that this body makes."""
         messages = tuple(message.to_message() for message in self.messages)
         return MeasureRequest(request_id, self.model, messages)
+
+
+class InstanceBody(msgspec.Struct, frozen=True):
+    """The body of `POST /v1/instances`; what is left out, or null, is for the master to choose."""
+
+    model: _Name
+    node: _Name | None = None
+    """Peer id."""
+    engine: EngineName | None = None
+    role: RoleWish | None = None
+
+    def to_request(self) -> CreateInstance:
+        """Return the request that this body makes."""
+        return CreateInstance(self.model, self.node or "", self.engine, self.role)
+
+
+class LinkBody(msgspec.Struct, frozen=True):
+    """The body of `POST` and `DELETE /v1/links`: two ids of instances."""
+
+    prefill: _Name
+    decode: _Name

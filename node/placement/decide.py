@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, TypeAlias
 
 import msgspec
@@ -63,7 +63,7 @@ def place(
     view: ClusterView,
     wish: Place,
     ordered: Sequence[Ordered] = (),
-    unreachable: frozenset[str] = frozenset(),
+    refused: Mapping[str, str] | None = None,
 ) -> Decision:
     """Decide how a wish is fulfilled.
 
@@ -74,7 +74,7 @@ def place(
         view: the cluster; members under suspicion are left out.
         wish: what to load.
         ordered: loads of which the view does not tell yet.
-        unreachable: peer ids of nodes that an order did not get through to.
+        refused: by peer id, why nodes did not carry out the order to load it.
     """
     nodes = [each.record for each in view.members if each.state == "alive"]
     if wish.node:
@@ -87,7 +87,7 @@ def place(
     copies = list(copies_of(nodes, wish.model, any_form=wish.any_form))
     if not copies:
         return not_on_disk(nodes, wish)
-    places = Places(ordered, unreachable)
+    places = Places(ordered, refused or {})
     wanted: Role = "prefill" if wish.role == "prefill" else "decode"
     options, obstacles = places.options(copies, wanted, wish)
     if not options:
@@ -131,11 +131,11 @@ def _existing(
     for node in nodes:
         for each in node.instances:
             if each.state != "failed" and fits(each.model, each.engine, each.roles):
-                return InstanceRef(node.peer_id, each.id)
+                return InstanceRef(node.peer_id, each.id, each.model, each.engine, each.roles)
     here = {node.peer_id for node in nodes}
     for load in ordered:
         if load.peer_id in here and load.instance and fits(load.model, load.engine, load.roles):
-            return InstanceRef(load.peer_id, load.instance)
+            return InstanceRef(load.peer_id, load.instance, load.model, load.engine, load.roles)
     return None
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -78,12 +78,12 @@ class Places:
 
     Args:
         ordered: loads of which the nodes' records do not tell yet.
-        unreachable: peer ids of nodes that an order did not get through to.
+        refused: by peer id, why nodes did not carry out the order to load it.
     """
 
-    def __init__(self, ordered: Sequence[Ordered], unreachable: frozenset[str]) -> None:
+    def __init__(self, ordered: Sequence[Ordered], refused: Mapping[str, str]) -> None:
         self._ordered = ordered
-        self._unreachable = unreachable
+        self._refused = refused
 
     def options(
         self, copies: Sequence[Copy], role: Role, wish: Place, taken: Option | None = None
@@ -132,8 +132,9 @@ class Places:
         self, option: Option, role: Role, wish: Place, taken: Option | None
     ) -> Obstacle | None:
         node, model, engine = option.node, option.copy.model, option.engine
-        if node.peer_id in self._unreachable:
-            return Obstacle("unreachable", f"{node.host} has it, but does not answer")
+        if node.peer_id in self._refused:
+            why = self._refused[node.peer_id]
+            return Obstacle("unreachable", f"{node.host} has it, but did not load it: {why}")
         needs: tuple[Role, ...] = ("prefill", "decode") if wish.role == "both" else (role,)
         for each in needs:
             if each not in node.roles:

@@ -21,6 +21,7 @@ from protocols.kv_prefill.messages import (
     pack_tokens,
     unpack_tokens,
 )
+from protocols.placement import PlacementMessage, Reply
 from tests.support.structs import values_of
 
 UNIONS = {
@@ -29,6 +30,8 @@ UNIONS = {
     "chat request": ChatRequest,
     "chat events": ChatEvent,
     "gossip": GossipMessage,
+    "placement": PlacementMessage,
+    "placement replies": Reply,
     "kv-prefill client": ClientMessage,
     "kv-prefill server": ServerMessage,
 }

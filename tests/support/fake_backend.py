@@ -10,7 +10,11 @@ import msgspec
 import trio
 
 from node.http.backend import (
+    Created,
+    CreateInstance,
     HealthInfo,
+    InstanceInfo,
+    LinkInfo,
     MeasureReport,
     MeasureRequest,
     ModelInfo,
@@ -50,6 +54,11 @@ NOT_FOUND = ChatFailed(
     message="There is no model `nope`.",
     code="model_not_found",
     param="model",
+)
+
+INSTANCES = (
+    InstanceInfo("mlx-1", "peer-a", "den", MODEL, "org/base", "mlx", "decode", "ready"),
+    InstanceInfo("vllm-1", "peer-b", "box", MODEL, "org/base", "vllm", "prefill", "loading", 0.5),
 )
 
 Script: TypeAlias = Callable[[ChatRequest], AsyncIterator[ChatEvent]]
@@ -96,12 +105,44 @@ class FakeBackend:
         self.left = trio.Event()
         self.status: HealthInfo = HealthInfo("ok", (MODEL,), "peer-a")
         self.measure_stalls = False
+        self.created: list[CreateInstance] = []
+        self.made: list[LinkInfo] = []
+        self.failure: ChatFailed | None = None
 
     def models(self) -> Sequence[ModelInfo]:
         return (
             ModelInfo(id=MODEL, base_model="org/base", ready=True, created=1_700_000_000),
             ModelInfo(id="org/other", base_model="org/other", ready=False, created=1_700_000_001),
+            ModelInfo("org/on-disk", "org/on-disk", False, 1_700_000_002, loaded=False),
         )
+
+    def instances(self) -> Sequence[InstanceInfo]:
+        return INSTANCES
+
+    async def create_instance(self, wanted: CreateInstance) -> Created:
+        self._fail()
+        self.created.append(wanted)
+        return Created(INSTANCES, new=len(self.created) == 1)
+
+    async def delete_instance(self, instance_id: str) -> None:
+        self._fail()
+
+    def links(self) -> Sequence[LinkInfo]:
+        return self.made
+
+    async def create_link(self, prefill: str, decode: str) -> LinkInfo:
+        self._fail()
+        self.made.append(LinkInfo(prefill, decode, ready=True))
+        return self.made[-1]
+
+    async def delete_link(self, prefill: str, decode: str) -> None:
+        self._fail()
+        self.made.clear()
+
+    def _fail(self) -> None:
+        """Fail a change, if the test wants that."""
+        if self.failure is not None:
+            raise RequestFailed(self.failure)
 
     @asynccontextmanager
     async def open_chat(self, request: ChatRequest) -> AsyncIterator[AsyncIterator[ChatEvent]]:

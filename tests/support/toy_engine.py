@@ -4,7 +4,8 @@ Everything but the model is real: the process, its threads, the channel, the chu
 are a function of the token, its position and the layer, so that a cache that was damaged, shifted
 or mixed up is noticed when it is used.
 
-    python -P toy_engine.py [--step-s SECONDS] [--fail-load | --crash-load | --no-hand-off] FD
+    python -P toy_engine.py [--step-s SECONDS] [--load-s SECONDS]
+        [--fail-load | --crash-load | --no-hand-off] FD
 """
 
 from __future__ import annotations
@@ -114,17 +115,20 @@ class ToyEngine:
         *,
         fail_load: bool = False,
         hand_off: bool = True,
+        load_s: float = 0.0,
     ) -> None:
         self._outbox = outbox
         self._sink = sink
         self._step_s = step_s
         self._fail_load = fail_load
         self._hand_off = hand_off
+        self._load_s = load_s
         self._work: dict[str, Work] = {}
         self._injected: dict[str, Injected] = {}
 
     def load(self, request: Load, progress: LoadProgress) -> Capabilities:
         progress("reading", 0.5)
+        time.sleep(self._load_s)
         if self._fail_load:
             raise EngineError("unsupported", f"cannot load {request.model}")
         return Capabilities(
@@ -252,6 +256,7 @@ def main() -> int:
     """Run the process."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--step-s", type=float, default=0.001)
+    parser.add_argument("--load-s", type=float, default=0.0)
     parser.add_argument("--fail-load", action="store_true")
     parser.add_argument("--crash-load", action="store_true")
     parser.add_argument("--no-hand-off", action="store_true")
@@ -268,6 +273,7 @@ def main() -> int:
         options.step_s,
         fail_load=options.fail_load,
         hand_off=not options.no_hand_off,
+        load_s=options.load_s,
     )
     return EngineProcess(engine, channel, sink).run()
 

@@ -16,6 +16,8 @@ from node.config import NodeConfig
 from node.identity import open_identity
 from node.instances.instance import Instance, InstanceSpec
 from node.instances.manager import InstanceManager
+from node.models import ModelStore
+from node.placement.orders import OrderTaker
 from node.services import connect
 from protocols.chat import (
     ChatDelta,
@@ -51,6 +53,8 @@ class ToyNode:
     cluster: Cluster
     instances: InstanceManager
     backend: NodeBackend
+    orders: OrderTaker
+    store: ModelStore
 
     @property
     def peer_id(self) -> str:
@@ -99,6 +103,13 @@ class ToyNode:
                     answer.failed = event
         return answer
 
+    async def wait_for_master(self) -> str:
+        """Wait until there is a master, and return its peer id."""
+        with trio.fail_after(20):
+            await self.cluster.wait_until(lambda each: each.master is not None)
+        assert self.cluster.master is not None
+        return self.cluster.master[0]
+
 
 async def until(condition: Callable[[], bool], seconds: float = 20) -> None:
     """Wait until a condition holds that no event tells of."""
@@ -115,17 +126,38 @@ async def toy_node(
     overlap: bool = True,
     floor: int = 64,
     cluster: str = CLUSTER,
+    on_disk: tuple[str, ...] = (),
+    loaded: bool = True,
 ) -> AsyncIterator[ToyNode]:
-    """Run a node; one without roles has no engine."""
+    """Run a node; one without roles has no engine.
+
+    Args:
+        directory: for its data.
+        roles: what it may do.
+        engine_options: of `tests.support.toy_engine`.
+        overlap: see `NodeConfig`.
+        floor: see `NodeConfig.remote_prefill_min_tokens`.
+        cluster: its name.
+        on_disk: names of the models that it could load.
+        loaded: whether it has an instance of `MODEL` from the start.
+    """
+    store = ModelStore(directory / "models")
+    for name in on_disk:
+        make_checkpoint(store.root / name)
     config = NodeConfig(
         data_dir=directory,
-        models_dir=directory,
+        models_dir=store.root,
         interfaces=("lo",),
         cluster=cluster,
         overlap=overlap,
         remote_prefill_min_tokens=floor,
     )
-    options = ClusterOptions(cluster=cluster, interfaces=("lo",), roles=roles)
+    options = ClusterOptions(
+        cluster=cluster,
+        interfaces=("lo",),
+        roles=roles,
+        engines=("mlx", "vllm") if roles else (),
+    )
     with open_identity(directory) as identity:
         async with Cluster.joined(identity, options) as joined:
             instances = InstanceManager(
@@ -133,14 +165,22 @@ async def toy_node(
                 lambda instance, stage, fraction: None,
                 command=lambda _: toy_engine.command(*engine_options),
             )
-            if roles:
+            if roles and loaded:
                 spec = InstanceSpec(model=MODEL, engine="mlx", roles=roles)
                 instances.add(spec, _nowhere)
-            backend = connect(config, joined, instances)
+            services = connect(config, joined, instances, store)
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(instances.run)
-                yield ToyNode(joined, instances, backend)
+                nursery.start_soon(services.run)
+                yield ToyNode(joined, instances, services.backend, services.orders, store)
                 nursery.cancel_scope.cancel()
+
+
+def make_checkpoint(path: Path) -> None:
+    """Make what passes for a checkpoint: the toy engine looks at no file."""
+    path.mkdir(parents=True)
+    (path / "config.json").write_text("{}")
+    (path / "model.safetensors").write_bytes(b"weights")
 
 
 async def _nowhere() -> Path:
@@ -148,7 +188,7 @@ async def _nowhere() -> Path:
 
 
 @asynccontextmanager
-async def _readable_failures() -> AsyncIterator[None]:
+async def readable_failures() -> AsyncIterator[None]:
     """Raise what a test failed with, not the groups that the nodes' nurseries put around it."""
     try:
         yield
@@ -174,7 +214,7 @@ async def toy_nodes(
         overlap: see `toy_node`.
         floor: see `toy_node`.
     """
-    async with _readable_failures(), AsyncExitStack() as stack:
+    async with readable_failures(), AsyncExitStack() as stack:
         running = [
             await stack.enter_async_context(
                 toy_node(directory / str(index), roles, *engine, overlap=overlap, floor=floor)

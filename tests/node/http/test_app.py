@@ -11,7 +11,7 @@ import pytest
 
 from node.http.app import create_app
 from node.http.backend import HealthInfo
-from protocols.chat import ChatDelta, ChatFailed, ChatProgress, ChatStarted
+from protocols.chat import ChatDelta, ChatFailed, ChatLoading, ChatProgress, ChatStarted
 from tests.support.fake_backend import FINISHED, MODEL, NOT_FOUND, REPORT, FakeBackend, events
 
 Body = Callable[..., dict[str, object]]
@@ -133,6 +133,18 @@ async def test_failure_in_a_stream_is_its_last_event(
     assert error["error"]["code"] == "engine_died"
 
 
+async def test_progress_of_loading_is_a_comment(
+    backend: FakeBackend, client: httpx.AsyncClient, chat_body: Body
+) -> None:
+    loading = ChatLoading("org/tiny-4bit", "den", "mlx", 0.25)
+    backend.script = events(loading, ChatStarted(9), ChatDelta("A", 1), FINISHED)
+    streamed = await client.post(CHAT, json=chat_body(stream=True))
+    assert "\n\n: loading org/tiny-4bit on den with mlx, 25%\n\n" in streamed.text
+    assert len(stream_of(streamed)) == 4
+    whole = await client.post(CHAT, json=chat_body())
+    assert whole.json()["choices"][0]["message"]["content"] == "A"
+
+
 async def test_progress_of_a_prompt_is_a_comment(
     backend: FakeBackend, client: httpx.AsyncClient, chat_body: Body
 ) -> None:
@@ -187,7 +199,7 @@ async def test_bad_body_is_an_error_object(
     assert not backend.requests
 
 
-@pytest.mark.parametrize("path", [CHAT, "/v1/prefill/measure"])
+@pytest.mark.parametrize("path", [CHAT, "/v1/prefill/measure", "/v1/instances", "/v1/links"])
 async def test_large_body_is_refused(backend: FakeBackend, path: str) -> None:
     transport = httpx.ASGITransport(create_app(backend, max_body_bytes=100))
     async with httpx.AsyncClient(transport=transport, base_url="http://node") as client:
@@ -201,6 +213,10 @@ async def test_large_body_is_refused(backend: FakeBackend, path: str) -> None:
         ("GET", CHAT, 405),
         ("POST", "/v1/models", 405),
         ("DELETE", "/health", 405),
+        ("DELETE", "/v1/instances", 405),
+        ("POST", "/v1/instances/mlx-1", 405),
+        ("GET", "/v1/instances/unknown", 404),
+        ("PUT", "/v1/links", 405),
         ("GET", "/v1/nothing", 404),
         ("GET", "/v1/models/", 404),
         ("GET", "/", 404),
@@ -219,7 +235,9 @@ async def test_wrong_paths_and_methods_are_error_objects(
 async def test_models(client: httpx.AsyncClient) -> None:
     listing = (await client.get("/v1/models")).json()
     assert listing["object"] == "list"
-    assert [model["id"] for model in listing["data"]] == [MODEL, "org/other"]
+    assert [model["id"] for model in listing["data"]] == [MODEL, "org/other", "org/on-disk"]
+    loaded = [model["x_baton"]["loaded"] for model in listing["data"]]
+    assert loaded == [True, True, False]
     one = (await client.get(f"/v1/models/{MODEL}")).json()
     assert one == listing["data"][0]
     assert one == {
@@ -227,7 +245,7 @@ async def test_models(client: httpx.AsyncClient) -> None:
         "object": "model",
         "created": 1_700_000_000,
         "owned_by": "baton",
-        "x_baton": {"base_model": "org/base", "ready": True},
+        "x_baton": {"base_model": "org/base", "ready": True, "loaded": True},
     }
 
 

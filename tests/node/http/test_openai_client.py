@@ -88,6 +88,6 @@ async def test_errors_are_raised_as_what_they_are(
 
 async def test_models(server: openai.OpenAI) -> None:
     models = await trio.to_thread.run_sync(lambda: list(server.models.list()))
-    assert [model.id for model in models] == [MODEL, "org/other"]
+    assert [model.id for model in models] == [MODEL, "org/other", "org/on-disk"]
     one = await trio.to_thread.run_sync(server.models.retrieve, MODEL)
     assert one.owned_by == "baton"

@@ -394,8 +394,8 @@ def test_members_under_suspicion_and_gone_are_left_out() -> None:
 
 def test_a_node_that_an_order_did_not_reach_is_not_tried_again() -> None:
     view = cluster(mac("a", TINY), mac("b", TINY))
-    assert loads(place(view, ANY, unreachable=frozenset({"a"})))[0][0] == "b"
-    refused = place(view, ANY, unreachable=frozenset({"a", "b"}))
+    assert loads(place(view, ANY, refused={"a": "no answer"}))[0][0] == "b"
+    refused = place(view, ANY, refused={"a": "no answer", "b": "no"})
     assert isinstance(refused, Refused)
     assert refused.code == "unreachable"
 
