@@ -188,8 +188,8 @@ class EngineConnection:
                     if payload is not None:
                         await self._stream.send_all(payload)
                 except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
-                    self.close("its socket broke")
-                    raise EngineDied("its socket broke") from error
+                    self.close("the engine process ended")
+                    raise EngineDied("the engine process ended") from error
 
     async def run(self) -> None:
         """Receive until the engine process closes its end, then tell every open request."""
