@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Final, Protocol
 
 import msgspec
@@ -24,7 +25,11 @@ _STAGGER_S: Final = 0.25
 _FIRST_BACKOFF_S: Final = 0.5
 _LAST_BACKOFF_S: Final = 15.0
 _WARN_AT_FAILURE: Final = 4
+_MAX_KNOWN: Final = 512
+"""Peers that are dialled. Any machine on the network can announce any number over mDNS."""
 _MAX_ADDRESSES: Final = 64
+_MAX_UNPROVEN_DIALS: Final = 16
+"""At a time, to peers of which nothing is known but what was announced."""
 _LOOK_S: Final = 30.0
 """How often is looked, besides when something changes."""
 
@@ -61,6 +66,7 @@ class Dialer:
         self._nursery = nursery
         self._restricted = restricted
         self._known: dict[str, _Known] = {}
+        self._turns = trio.CapacityLimiter(_MAX_UNPROVEN_DIALS)
 
     def learn(
         self,
@@ -75,10 +81,19 @@ class Dialer:
             peer_id: whose they are.
             addresses: multiaddrs that it listens at.
             incarnation: of the start of the peer that announced them.
-            interfaces: the peer's, when it is its own record that tells of the addresses.
+            interfaces: the peer's, when it is its own record that tells of the addresses. Anyone
+                can announce anything over mDNS: that adds to what a peer has said itself, and
+                takes nothing away.
         """
         known = self._get(peer_id)
-        if known is None or not addresses or incarnation < known.incarnation:
+        if known is None or not addresses:
+            return
+        addresses = addresses[:_MAX_ADDRESSES]
+        if interfaces and not known.proven:
+            known.proven, known.incarnation = True, -1
+        elif known.proven and not interfaces:
+            incarnation = min(incarnation, known.incarnation)
+        if incarnation < known.incarnation:
             return
         before = (known.incarnation, known.addresses, known.interfaces)
         if incarnation > known.incarnation:
@@ -119,9 +134,19 @@ class Dialer:
         if peer_id == self._host.peer_id:
             return None
         if peer_id not in self._known:
+            if len(self._known) >= _MAX_KNOWN and not self._forget_one():
+                return None
             known = self._known[peer_id] = _Known()
             self._nursery.start_soon(self._keep_connected, peer_id, known)
         return self._known[peer_id]
+
+    def _forget_one(self) -> bool:
+        """Make room by forgetting a peer that was announced and never reached, if there is one."""
+        for peer_id, known in self._known.items():
+            if not known.proven and not known.pinned and not self._host.open_routes(peer_id):
+                self.forget(peer_id)
+                return True
+        return False
 
     async def _keep_connected(self, peer_id: str, known: _Known) -> None:
         with known.scope:
@@ -230,15 +255,21 @@ class Dialer:
                 ", ".join(route.address for route in routes),
             )
 
+    def _turn(self, peer_id: str) -> AbstractAsyncContextManager[None]:
+        known = self._known.get(peer_id)
+        trusted = known is not None and (known.proven or known.pinned)
+        return nullcontext() if trusted else self._turns
+
     async def _race(self, peer_id: str, routes: tuple[Route, ...]) -> bool:
         """Dial the routes, each with a head start over the next, until one is connected."""
         connected = False
 
         async def attempt(route: Route, failed: trio.Event) -> None:
             nonlocal connected
-            if await self._host.dial(peer_id, route):
-                connected = True
-                nursery.cancel_scope.cancel()
+            async with self._turn(peer_id):
+                if await self._host.dial(peer_id, route):
+                    connected = True
+                    nursery.cancel_scope.cancel()
             failed.set()
 
         async with trio.open_nursery() as nursery:
@@ -266,6 +297,7 @@ class _Known:
         self.pinned: tuple[str, ...] = ()
         self.interfaces: tuple[InterfaceRecord, ...] = ()
         self.incarnation = -1
+        self.proven = False
         self.changed = trio.Event()
         self.scope = trio.CancelScope()
         self.refused = False

@@ -171,7 +171,10 @@ class Discovery:
                 logger.debug(
                     "found {} over mDNS at {}", announcement.peer_id, announcement.addresses
                 )
-                self.learn(announcement.peer_id, announcement.addresses, announcement.incarnation)
+                if self._dialer is not None:
+                    self._dialer.learn(
+                        announcement.peer_id, announcement.addresses, announcement.incarnation
+                    )
 
     def _note_stranger(self, announcement: Announcement) -> None:
         """Say, once per cluster, what keeps a node apart that may be meant to be in this one."""

@@ -10,6 +10,7 @@ import msgspec
 import trio
 from loguru import logger
 
+from node.election.horizon import TermHorizon
 from node.errors import PeerUnreachable
 from node.host import PeerHost
 from node.links import Link
@@ -22,6 +23,7 @@ from node.transport.streams import ByteStream
 from protocols.errors import Malformed, Truncated
 from protocols.framing import FrameReader
 from protocols.gossip import GossipMessage, Heartbeat, Hello, Leave, NodeRecord
+from protocols.sanity import sane
 
 __all__ = ["HELLO_PROTOCOL", "EventListener", "Membership"]
 
@@ -61,13 +63,15 @@ class Membership:
     ) -> None:
         self.view = ClusterView(own, trio.current_time())
         self._host = host
-        self._gossip = Gossip(host.libp2p, own.cluster)
+        self._gossip = Gossip(host.libp2p, own.cluster, host.warden)
         self._on_event = on_event
         self._on_claim = on_claim
         self._own_claim = own_claim
         self._on_stranger = on_stranger
         self._rhythm = Rhythm()
         self._poked = trio.Event()
+        self._horizon = TermHorizon(trio.current_time())
+        self._told_of_terms = False
         self._nursery: trio.Nursery | None = None
         host.set_handler(HELLO_PROTOCOL, self._take_hello)
         host.on_link(up=self._link_up, down=self._link_down, beat=self._link_alive)
@@ -130,12 +134,26 @@ class Membership:
             self._report(self.view.tick(trio.current_time()))
 
     def _take(self, message: GossipMessage) -> None:
+        if not isinstance(message, Leave) and not self._admits(message):
+            return
         if isinstance(message, NodeRecord):
             self._merge(message)
         elif isinstance(message, Leave):
             self._report(self.view.leave(message))
         else:
             self._on_claim(message)
+
+    def _admits(self, message: NodeRecord | Heartbeat) -> bool:
+        if self._horizon.admits(message.term, self.view.own.term, trio.current_time()):
+            return True
+        if not self._told_of_terms:
+            self._told_of_terms = True
+            logger.warning(
+                "{} names the election term {}, far beyond {}: what it says is ignored. If it is "
+                "one of yours, stop it and remove state.json from its data directory",
+                *(message.peer_id, message.term, self.view.own.term),
+            )
+        return False
 
     def _merge(self, record: NodeRecord) -> None:
         self._report(self.view.merge(record, trio.current_time()))
@@ -199,13 +217,14 @@ class Membership:
                 hello = await read_message(stream, FrameReader(decoder, max_message=_MAX_HELLO))
         except trio.TooSlowError:
             raise Truncated(f"no hello within {_HELLO_TIMEOUT_S:g} s") from None
+        hello = sane(hello)
         record, claim = hello.record, hello.claim
         if record.peer_id != peer_id or (claim is not None and claim.peer_id != peer_id):
             raise Malformed(f"{peer_id} speaks for another node")
         if record.cluster == self.view.own.cluster:
-            self._merge(record)
+            self._take(record)
             if claim is not None:
-                self._on_claim(claim)
+                self._take(claim)
             return
         logger.warning(
             "{} ({}) is of the cluster {!r}, not of {!r}: disconnecting",

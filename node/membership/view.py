@@ -10,11 +10,22 @@ import msgspec
 
 from protocols.gossip import InstanceRecord, Leave, NodeRecord
 
-__all__ = ["GONE_AFTER_S", "SUSPECT_AFTER_S", "Change", "ClusterView", "Event", "Member", "State"]
+__all__ = [
+    "GONE_AFTER_S",
+    "MAX_MEMBERS",
+    "SUSPECT_AFTER_S",
+    "Change",
+    "ClusterView",
+    "Event",
+    "Member",
+    "State",
+]
 
 SUSPECT_AFTER_S: Final = 5.0
 GONE_AFTER_S: Final = 9.0
 """So that it is known of everywhere before 10 s are over."""
+MAX_MEMBERS: Final = 512
+"""Beyond them nobody joins: in a cluster without a secret, identities cost nothing."""
 _HELD_UP_S: Final = 1.0
 _FORGET_AFTER_S: Final = 3600.0
 
@@ -106,6 +117,8 @@ class ClusterView:
         """Take a record in, this node's own included; an old one changes nothing."""
         member = self._members.get(record.peer_id)
         if member is None:
+            if len(self._members) >= MAX_MEMBERS and not self._forget_one():
+                return []
             self._members[record.peer_id] = Member(record, "alive", now)
             return [Event(Change.JOINED, record.peer_id)]
         if (record.incarnation, record.sequence) <= member.version:
@@ -176,3 +189,11 @@ class ClusterView:
                 member.state = "suspect"
                 events.append(Event(Change.SUSPECT, peer_id))
         return events
+
+    def _forget_one(self) -> bool:
+        """Make room for a new member; return whether there was one that could go."""
+        gone = [each for each in self._members.values() if each.state == "gone"]
+        if not gone:
+            return False
+        del self._members[min(gone, key=lambda each: each.seen_at).record.peer_id]
+        return True

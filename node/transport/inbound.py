@@ -5,7 +5,6 @@ In place of py-libp2p's own handler, which has none of these bounds.
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Final
 
 import trio
@@ -22,10 +21,10 @@ from node.transport.negotiation import NEGOTIATION_S, LimitedCommunicator
 
 __all__ = ["MAX_NEGOTIATING", "MAX_STREAMS", "InboundStreams"]
 
-MAX_STREAMS: Final = 512
+MAX_STREAMS: Final = 1024
 """Of one peer, over all its connections."""
 MAX_NEGOTIATING: Final = 64
-"""Of one peer, for which it has not said yet what they are for."""
+"""Of one peer, for which it has not said yet what they are for; more wait for their turn."""
 
 
 class InboundStreams:
@@ -33,32 +32,34 @@ class InboundStreams:
 
     Args:
         multiselect: knows the protocols and their handlers.
-        conduct: told of those who open too many, or talk nonsense.
+        conduct: told of those who talk nonsense.
     """
 
     def __init__(self, multiselect: Multiselect, conduct: Conduct) -> None:
         self._multiselect = multiselect
         self._conduct = conduct
-        self._open: Counter[ID] = Counter()
-        self._negotiating: Counter[ID] = Counter()
+        self._peers: dict[ID, _Peer] = {}
 
     async def serve(self, stream: INetStream) -> None:
         """Serve one stream to its end."""
-        peer = stream.muxed_conn.peer_id
-        if self._open[peer] >= MAX_STREAMS or self._negotiating[peer] >= MAX_NEGOTIATING:
-            self._conduct.report(peer, Offence.FLOOD, "it opens too many streams")
+        peer_id = stream.muxed_conn.peer_id
+        peer = self._peers.setdefault(peer_id, _Peer())
+        if peer.streams >= MAX_STREAMS:
+            logger.debug("{} has {} streams open: refused another", peer_id, peer.streams)
             await stream.reset()
             return
-        self._open[peer] += 1
+        peer.streams += 1
         try:
-            handler = await self._negotiate(stream, peer)
+            async with peer.turns:
+                handler = await self._negotiate(stream, peer_id)
             if handler is not None:
                 await handler(stream)
         finally:
-            _count_down(self._open, peer)
+            peer.streams -= 1
+            if not peer.streams:
+                self._peers.pop(peer_id, None)
 
     async def _negotiate(self, stream: INetStream, peer: ID) -> StreamHandlerFn | None:
-        self._negotiating[peer] += 1
         try:
             protocol, handler = await self._multiselect.negotiate(
                 LimitedCommunicator(stream), NEGOTIATION_S
@@ -68,8 +69,6 @@ class InboundStreams:
             with trio.move_on_after(1, shield=True):
                 await stream.reset()
             return None
-        finally:
-            _count_down(self._negotiating, peer)
         if protocol is None or handler is None:
             await stream.reset()
             return None
@@ -97,7 +96,7 @@ def _was_cut_off(error: BaseException) -> bool:
     )
 
 
-def _count_down(counter: Counter[ID], peer: ID) -> None:
-    counter[peer] -= 1
-    if not counter[peer]:
-        del counter[peer]
+class _Peer:
+    def __init__(self) -> None:
+        self.streams = 0
+        self.turns = trio.CapacityLimiter(MAX_NEGOTIATING)

