@@ -18,8 +18,8 @@ from node.http.backend import (
     ModelInfo,
     RequestFailed,
 )
+from node.instance_api import PlacementApi
 from node.instances.manager import InstanceManager
-from node.placement.api import PlacementApi
 from node.placement.decide import runnable
 from node.prefill.engine import measure_prefill
 from node.routing import Refusal, choose_decode
