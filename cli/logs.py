@@ -12,6 +12,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn
 from rich.text import Text
 
+from protocols.sanity import cleaned_text
+
 if TYPE_CHECKING:
     from loguru import Message
 
@@ -31,6 +33,8 @@ def node_display(level: str) -> Iterator[Callable[[Instance, str, float], None] 
         the log to tell it.
     """
     logger.remove()
+    # What peers and clients say ends up in messages, and must not reach a terminal as it is.
+    logger.configure(patcher=lambda record: record.update(message=_cleaned(record["message"])))
     console = Console(stderr=True, highlight=False)
     if not console.is_terminal:
         logger.add(sys.stderr, level=level.upper())
@@ -51,6 +55,10 @@ def node_display(level: str) -> Iterator[Callable[[Instance, str, float], None] 
         yield _Loading(progress).show
     finally:
         progress.stop()
+
+
+def _cleaned(message: str) -> str:
+    return "\n".join(cleaned_text(line) for line in message.split("\n"))
 
 
 class _Loading:

@@ -72,3 +72,11 @@ def test_on_a_terminal_words_and_a_bar(instance: Instance, monkeypatch: pytest.M
     assert "WARNING" not in shown
     assert "ValueError: odd" in shown
     assert "org/[tiny] on mlx: weights" in shown
+
+
+def test_what_others_say_cannot_drive_the_terminal(capsys):
+    with node_display("info"):
+        logger.info("{} has joined", "\x1b[2Jevil\x07")
+    logged = capsys.readouterr().err
+    assert "evil" in logged
+    assert not set(logged) & {"\x1b", "\x07"}
