@@ -125,12 +125,12 @@ def _table(report: ClusterReport) -> Table:
     for name in (
         "nodes",
         "whole after",
-        "master replaced after",
-        "messages/s per node",
+        "new master",
+        "msgs/s per node",
         "kB/s per node",
-        "messages/s in all",
+        "msgs/s in all",
         "per node and member",
-        "link heartbeats/s per node",
+        "link beats/s",
     ):
         table.add_column(name, justify="right")
     for row in report.rows:

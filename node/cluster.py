@@ -95,6 +95,7 @@ class Cluster:
             identity.term,
             persist=identity.save_term,
             publish=self._membership.publish,
+            greet=self._membership.greet,
             on_change=self._take_standing,
         )
         self._discovery = Discovery(

@@ -114,6 +114,7 @@ class SimulatedCluster:
             host.local(self.clock.now),
             carry_out=partial(self._carry_out, host),
             poke=partial(self._plan, host),
+            greet=partial(self._links.greet, host),
         )
         self._every(host, _TICK_S, lambda node: node.tick(host.local(self.clock.now)))
         self._every(host, 1.0, partial(self._look_after, host))

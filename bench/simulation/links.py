@@ -64,6 +64,12 @@ class Links:
             if other_start or now - link.heard_at > _SILENCE_S:
                 self.cut(host, self._hosts[index])
 
+    def greet(self, host: Host) -> None:
+        """Have a host send its greeting on all its links."""
+        for index in host.links:
+            if (host.index, index) not in self._blocked:
+                self._schedule(host, 0.0, partial(self._greet, self._hosts[index]))
+
     def cut(self, host: Host, peer: Host) -> None:
         """End the link between two hosts; they make another when they can."""
         self._lose(host, peer)
@@ -85,10 +91,10 @@ class Links:
             return
         for one, other in ((host, peer), (peer, host)):
             one.links[other.index] = HostLink(other.incarnation, self._clock.now)
+            self._schedule(one, 0.0, lambda node: node.link_up())
             self._schedule(one, 0.0, partial(self._greet, other))
 
     def _greet(self, other: Host, node: SimulatedNode) -> None:
-        node.link_up()
         hello = node.hello()
         delay = self._rng.uniform(0.005, 0.03)
         self._schedule(

@@ -33,6 +33,7 @@ class SimulatedNode:
         now: the time of its start.
         carry_out: told each effect of the election; whatever it raises ends the others.
         poke: called when what `due` returns may have changed.
+        greet: called when every connected node is to be sent a greeting.
     """
 
     def __init__(
@@ -42,6 +43,7 @@ class SimulatedNode:
         *,
         carry_out: Callable[[Effect], None],
         poke: Callable[[], None],
+        greet: Callable[[], None],
     ) -> None:
         self.view = ClusterView(record, now)
         self.machine = ElectionMachine(record.peer_id, record.incarnation, record.term, now)
@@ -49,6 +51,7 @@ class SimulatedNode:
         self._tell = carry_out
         self._rhythm = Rhythm()
         self._poke = poke
+        self._greet = greet
 
     @property
     def peer_id(self) -> str:
@@ -129,7 +132,10 @@ class SimulatedNode:
                 case PersistTerm() | MasterChanged():
                     self._update(self.machine.term, self.machine.master or "", now)
                 case Send(heartbeat=heartbeat):
+                    is_new = self.claim is None or self.claim.term != heartbeat.term
                     self.claim = heartbeat
+                    if is_new:
+                        self._greet()
 
     def _update(self, term: int, master: str, now: float) -> None:
         own = self.view.own

@@ -30,6 +30,8 @@ class Election:
         term: the persisted term.
         persist: writes a term to the disk; called in a thread.
         publish: gossips a claim.
+        greet: tells every connected node of this one's claim, which reaches those that gossip does
+            not reach yet.
         on_change: called when the master or the term is another.
     """
 
@@ -40,6 +42,7 @@ class Election:
         *,
         persist: Callable[[int], None],
         publish: Callable[[Heartbeat], Awaitable[None]],
+        greet: Callable[[], None],
         on_change: Callable[[], None],
     ) -> None:
         self._view = view
@@ -48,6 +51,7 @@ class Election:
         )
         self._persist = persist
         self._publish = publish
+        self._greet = greet
         self._on_change = on_change
         self._term = term
         self._master: tuple[str, int] | None = None
@@ -109,7 +113,10 @@ class Election:
                 self._term = term
                 self._on_change()
             case Send(heartbeat=heartbeat):
+                is_new = self._claim is None or self._claim.term != heartbeat.term
                 self._claim = heartbeat
+                if is_new:
+                    self._greet()
                 await self._publish(heartbeat)
             case MasterChanged(peer_id=peer_id, term=term):
                 self._master = (peer_id, term) if peer_id is not None else None

@@ -28,8 +28,8 @@ from protocols.sanity import sane
 __all__ = ["HELLO_PROTOCOL", "EventListener", "Membership"]
 
 HELLO_PROTOCOL: Final = "/baton/hello/1"
-"""Each side of a new connection sends its record on it, and its claim if it is the master. That is
-sooner than gossip, whose mesh takes a second to form."""
+"""Each side of a new connection sends its record on it, and its claim if it is the master; so does
+a new master on every connection. That is sooner than gossip, whose mesh takes a second to form."""
 
 _TICK_S: Final = 0.25
 _HELLO_TIMEOUT_S: Final = 5.0
@@ -97,6 +97,12 @@ class Membership:
     async def publish(self, message: GossipMessage) -> None:
         """Send a message to every node that is connected. Nothing is promised."""
         await self._gossip.publish(message)
+
+    def greet(self) -> None:
+        """Send this node's record and claim to every connected node, on a stream of its own."""
+        if self._nursery is not None:
+            for peer_id in {link.peer_id for link in self._host.links}:
+                self._nursery.start_soon(self._send_hello, peer_id)
 
     def update(self, record: NodeRecord) -> None:
         """Replace this node's record (its sequence is set here) and have it published soon."""
