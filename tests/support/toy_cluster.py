@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import sys
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ import httpx
 import trio
 
 from tests.support.netns import Network
-from tests.support.nodes import NodeProcess, node, wait_for
+from tests.support.nodes import ROOT, NodeProcess, node, wait_for
 from tests.support.toy_engine import answer_to, tokenize
 from tests.support.toy_process import MODEL
 
@@ -100,6 +101,12 @@ class ToyCluster:
                 return httpx.get(f"{API}/v1/cluster", timeout=TIMEOUT, trust_env=False).json()
 
         return await trio.to_thread.run_sync(get)
+
+    async def baton(self, index: int, *words: str) -> str:
+        """Return what a command prints on a node's machine."""
+        command = [*self.cables.prefix(index), sys.executable, "-P", "-m", "cli.main", *words]
+        done = await trio.run_process(command, capture_stdout=True, cwd=ROOT)
+        return done.stdout.decode()
 
     async def _run(
         self, index: int, task_status: trio.TaskStatus[NodeProcess] = trio.TASK_STATUS_IGNORED

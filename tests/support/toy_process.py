@@ -22,10 +22,11 @@ from node.app import EnginePlan, run
 from node.cluster import Cluster
 from node.config import NodeConfig, parse_api
 from protocols.gossip import Role
-from tests.support import toy_engine
 from tests.support.node_process import describe
 
 MODEL = "toy"
+ENGINE = Path(__file__).with_name("toy_engine.py")
+"""Run, and not imported: its NumPy would be a third of what a node takes to start."""
 ROLES: dict[str, tuple[Role, ...]] = {
     "prefill": ("prefill",),
     "decode": ("decode",),
@@ -65,7 +66,7 @@ def main() -> None:
     run(
         config,
         engines=engines,
-        command=lambda _: toy_engine.command("--step-s", given.step_s),
+        command=lambda _: [sys.executable, "-P", str(ENGINE), "--step-s", given.step_s],
         companion=watch,
     )
 

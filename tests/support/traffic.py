@@ -27,18 +27,23 @@ class Traffic:
     def broken(self) -> int:
         return len(self.failures())
 
-    def failures(self, lost: Iterable[str] = ()) -> list[Reply]:
+    def failures(self, lost: Iterable[str] = (), *, at: int | None = None) -> list[Reply]:
         """Return what did not come right and is not the fault of a lost node.
 
         An answer that a lost node was writing is the only thing that may break off with it, and
         the error says who wrote it.
+
+        Args:
+            lost: peer ids.
+            at: of the requests to this node alone.
         """
         lost = tuple(lost)
         return [
             reply
-            for replies in self.replies.values()
+            for index, replies in self.replies.items()
             for reply in replies
-            if not reply.right
+            if at in (None, index)
+            and not reply.right
             and not (reply.text and any(f"The node {each}" in reply.error for each in lost))
         ]
 
