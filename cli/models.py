@@ -40,6 +40,7 @@ class _LocalModel(msgspec.Struct):
 class _Notes(msgspec.Struct):
     base_model: str = ""
     ready: bool = False
+    loaded: bool = True
 
 
 class _ClusterModel(msgspec.Struct):
@@ -75,7 +76,7 @@ def models(context: click.Context) -> None:
 @models_dir_option
 @api_option
 def list_models(models_dir: Path, api: str, as_json: bool) -> None:
-    """List what is on this machine and what the cluster has loaded."""
+    """List what is on this machine, and what the cluster has loaded or on disk."""
     listing = _Listing(str(models_dir), _local_models(ModelStore(models_dir)), _cluster_models(api))
     if as_json:
         click.echo(msgspec.json.encode(listing).decode())
@@ -90,7 +91,8 @@ def list_models(models_dir: Path, api: str, as_json: bool) -> None:
         return
     cluster = Table("name", "base model", "state", title="In the cluster")
     for each in listing.cluster:
-        state = "ready" if each.x_baton.ready else "not ready"
+        notes = each.x_baton
+        state = "ready" if notes.ready else "not ready" if notes.loaded else "on disk"
         cluster.add_row(Text(each.id), Text(each.x_baton.base_model), state)
     console.print(cluster if listing.cluster else "No models in the cluster.")
 

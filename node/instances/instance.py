@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from textwrap import shorten
 from typing import Final
 
 import msgspec
@@ -40,6 +41,9 @@ RATE_WEIGHT: Final = 0.3
 """Of a new measurement against the remembered rate."""
 MIN_MEASURED_TOKENS: Final = 64
 """Shorter prefills say more about latency than about rate."""
+
+MAX_REASON: Final = 500
+"""Characters of what an engine says when it fails that other nodes are told; the log has it all."""
 
 
 class InstanceSpec(msgspec.Struct, frozen=True):
@@ -120,7 +124,7 @@ class Instance:
             prefill_tokens_per_s=self.prefill_rate,
             decode_tokens_per_s=capabilities.decode_tokens_per_s if capabilities else 0.0,
             kv_bytes_per_token=layout.total_nbytes(0, 1024) // 1024 if layout else 0,
-            reason=self.reason,
+            reason=shorten(self.reason, MAX_REASON, placeholder=" ..."),
             progress=self.progress,
             links=self.links,
         )

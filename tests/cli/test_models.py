@@ -51,8 +51,18 @@ def test_add_makes_a_link_that_is_listed_and_removed(
             }
         ],
         "cluster": [
-            {"id": "org/tiny", "x_baton": {"base_model": "org/base", "ready": True}},
-            {"id": "org/other", "x_baton": {"base_model": "org/other", "ready": False}},
+            {
+                "id": "org/tiny",
+                "x_baton": {"base_model": "org/base", "ready": True, "loaded": True},
+            },
+            {
+                "id": "org/other",
+                "x_baton": {"base_model": "org/other", "ready": False, "loaded": True},
+            },
+            {
+                "id": "org/on-disk",
+                "x_baton": {"base_model": "org/on-disk", "ready": False, "loaded": False},
+            },
         ],
     }
     assert baton("models", "rm", "my-model").exit_code == 0
@@ -79,6 +89,7 @@ def test_tables(baton: Baton, api: str, checkpoint: Path, models_dir: Path) -> N
     result = baton("models", "list", "--api", api)
     assert "my-model" in result.stdout
     assert "not ready" in result.stdout
+    assert "on disk" in result.stdout
 
 
 @pytest.mark.parametrize("name", ["../escape", "a/b/c", ".hidden", "", "/etc"])

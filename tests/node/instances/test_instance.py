@@ -10,10 +10,12 @@ from pathlib import Path
 import psutil
 import pytest
 import trio
+import trio.testing
 from loguru import logger
 
 from node.errors import EngineDied, InstanceNotReady, ModelNotHere
-from node.instances.instance import Instance, InstanceSpec
+from node.instances.instance import MAX_REASON, Instance, InstanceSpec
+from node.instances.manager import InstanceManager
 from protocols.chat import Message, Sampling
 from protocols.engine import Finished, Generate, GenerateStarted, Prefill, Token
 from protocols.gossip import Role
@@ -113,6 +115,75 @@ async def test_loads_and_answers():
         assert watched.instance.load == 0
 
 
+async def test_instances_come_and_go_while_the_others_run():
+    changes: list[tuple[str, ...]] = []
+    manager = InstanceManager(
+        lambda: changes.append(tuple(each.id for each in manager.records())),
+        lambda instance, stage, fraction: None,
+        command=lambda _: toy_engine.command("--step-s", "0.05"),
+    )
+
+    async def here() -> Path:
+        return Path("/nowhere")
+
+    def spec(model: str) -> InstanceSpec:
+        return InstanceSpec(model=model, engine="mlx", roles=("decode",))
+
+    async with trio.open_nursery() as nursery:
+        first = manager.add(spec("first"), here)
+        nursery.start_soon(manager.run)
+        await trio.testing.wait_all_tasks_blocked()
+        second = manager.add(spec("second"), here)
+        with trio.fail_after(20):
+            while {first.state, second.state} != {"ready"}:  # noqa: ASYNC110 (nothing tells)
+                await trio.sleep(0.02)
+        pids = engine_pids()
+        assert len(pids) == 2
+        text = "a prompt " * 20
+
+        async def ask_first() -> None:
+            with pytest.raises(EngineDied, match="was removed"):
+                await answer(first, text)
+
+        nursery.start_soon(ask_first)
+        while first.load == 0:  # noqa: ASYNC110 (as above)
+            await trio.sleep(0.01)
+        assert await manager.remove(first.id)
+        assert changes[-1] == (second.id,)
+        assert manager.get(first.id) is None
+        assert manager.find("first", "decode") is None
+        with pytest.raises(InstanceNotReady, match="it was removed"):
+            first.request("r")
+        assert len(engine_pids()) == 1
+        assert await answer(second, text) == toy_engine.answer_to(toy_engine.tokenize(text))
+        assert not await manager.remove(first.id)
+        nursery.cancel_scope.cancel()
+
+
+async def test_an_instance_is_removed_while_it_loads():
+    manager = InstanceManager(
+        lambda: None,
+        lambda instance, stage, fraction: None,
+        command=lambda _: toy_engine.command("--load-s", "60"),
+    )
+
+    async def here() -> Path:
+        return Path("/nowhere")
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(manager.run)
+        await trio.testing.wait_all_tasks_blocked()
+        instance = manager.add(InstanceSpec(model="m", engine="mlx", roles=("decode",)), here)
+        with trio.fail_after(20):
+            while instance.progress == 0:  # noqa: ASYNC110 (nothing tells of it)
+                await trio.sleep(0.02)
+        assert instance.record().progress == 0.5
+        with trio.fail_after(10):
+            assert await manager.remove(instance.id)
+        assert engine_pids() == []
+        nursery.cancel_scope.cancel()
+
+
 async def test_answers_several_at_once():
     async with running() as watched:
         await watched.wait_for("ready")
@@ -180,6 +251,14 @@ async def test_a_model_that_cannot_be_loaded_is_not_tried_again():
         await trio.sleep(1)
         assert watched.instance.state == "failed"
         assert engine_pids() == []
+
+
+async def test_other_nodes_are_told_the_beginning_of_a_long_reason():
+    watched = Watched()
+    watched.instance.reason = "it failed because " + "of this " * 10_000
+    told = watched.instance.record().reason
+    assert told.startswith("it failed because of this")
+    assert len(told) <= MAX_REASON
 
 
 async def test_an_engine_that_hands_over_no_caches_decodes_and_the_log_says_why():
