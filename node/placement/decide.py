@@ -125,7 +125,7 @@ def _existing(
 
     def fits(model: str, engine: EngineName, roles: tuple[Role, ...]) -> bool:
         other_form = wish.any_form and base_model(model) == base_model(wish.model)
-        same = model == wish.model or other_form
+        same = wish.model in (model, model.rpartition("/")[2]) or other_form
         return same and wish.engine in (None, engine) and needs <= set(roles)
 
     for node in nodes:

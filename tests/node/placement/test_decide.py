@@ -410,6 +410,7 @@ def test_what_was_ordered_takes_memory_and_counts_as_load() -> None:
 
 EXISTING: dict[str, tuple[dict[str, Any], Place, bool]] = {
     "the same model": ({}, Place(MODEL), True),
+    "by its name without the owner": ({}, Place("Tiny"), True),
     "one that is loading": ({"state": "loading"}, Place(MODEL), True),
     "one that failed": ({"state": "failed"}, Place(MODEL), False),
     "another form, if any will do": ({"model": "q/Tiny"}, ANY, True),
