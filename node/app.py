@@ -147,6 +147,7 @@ async def _run(config: NodeConfig, identity: Identity, parts: _Parts, stop: trio
         cluster=config.cluster,
         secret=parts.secret,
         interfaces=config.interfaces,
+        interface_classes=config.interface_classes,
         port=config.port,
         peers=config.peers,
         roles=tuple(dict.fromkeys(role for _, roles in parts.engines for role in roles)),

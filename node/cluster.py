@@ -31,6 +31,7 @@ from protocols.gossip import (
     Accelerator,
     Heartbeat,
     InstanceRecord,
+    InterfaceClass,
     ModelRecord,
     NodeRecord,
     Role,
@@ -52,6 +53,8 @@ class ClusterOptions(msgspec.Struct, frozen=True):
     cluster: str = "baton"
     interfaces: tuple[str, ...] = ()
     """Names of those to use; empty for all."""
+    interface_classes: dict[str, InterfaceClass] = {}
+    """What the user says that interfaces are, where their hardware is misjudged."""
     port: int = 0
     peers: tuple[str, ...] = ()
     """Multiaddrs with peer ids, dialled beside what mDNS finds."""
@@ -105,6 +108,7 @@ class Cluster:
             incarnation=identity.incarnation,
             version=options.version,
             names=options.interfaces,
+            classes=options.interface_classes,
             on_interfaces=self.refresh,
         )
         self._link_reports = LinkReports(
@@ -136,7 +140,7 @@ class Cluster:
                 f"take one of 1 to {_MAX_CLUSTER_NAME} bytes for --cluster",
             )
         static = [parse_peer(address) for address in options.peers]
-        found = await trio.to_thread.run_sync(list_interfaces)
+        found = await trio.to_thread.run_sync(list_interfaces, options.interface_classes)
         interfaces = select_interfaces(found, options.interfaces)
         secret = await _stretch_secret(options)
         host = PeerHost(

@@ -23,6 +23,7 @@ from msgspec import UNSET, Meta, UnsetType
 from node.errors import BatonError
 from node.hardware import EngineChoice, RoleChoice
 from protocols.chat import PrefillPolicy
+from protocols.gossip import InterfaceClass
 
 __all__ = [
     "DEFAULT_API",
@@ -50,6 +51,9 @@ directory that they are in.
 _LISTS: Final = frozenset({"models", "peers", "interfaces"})
 """Keys whose variables hold comma-separated lists."""
 
+_TABLES: Final = frozenset({"interface_classes"})
+"""Keys whose variables hold NAME=VALUE, comma-separated."""
+
 _SIZE: Final = re.compile(r"(?P<number>\d+(\.\d+)?) ?(?P<unit>[KMGT]?i?B?)", re.IGNORECASE)
 _POWERS: Final = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
 
@@ -68,6 +72,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """As host:port; IPv6 addresses in brackets."""
     peers: list[_Text] | UnsetType = UNSET
     interfaces: list[_Text] | UnsetType = UNSET
+    interface_classes: dict[_Text, InterfaceClass] | UnsetType = UNSET
+    """What interfaces are, where their hardware is misjudged. In the environment: NAME=CLASS,..."""
     port: Annotated[int, Meta(ge=0, le=65535)] | UnsetType = UNSET
     cluster: _Name | UnsetType = UNSET
     secret_file: _Text | UnsetType = UNSET
@@ -94,6 +100,8 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Multiaddrs to dial beside what discovery finds."""
     interfaces: tuple[str, ...] = ()
     """The only ones to announce, browse, listen and dial on; empty for every usable one."""
+    interface_classes: dict[str, InterfaceClass] = {}
+    """By name, where the hardware is misjudged."""
     port: int = 0
     """Of libp2p; 0 lets the system choose."""
     cluster: str = "baton"
@@ -209,10 +217,21 @@ def _read_environment(environment: Mapping[str, str]) -> Settings:
         text = environment.get(variable, "").strip()
         if not text:
             continue
-        value = [part.strip() for part in text.split(",")] if key in _LISTS else text
+        value = _parse_variable(key, text)
         _check({key: value}, variable, strict=False)
         given[key] = value
     return _check(given, "the environment", strict=False)
+
+
+def _parse_variable(key: str, text: str) -> object:
+    if key not in _LISTS | _TABLES:
+        return text
+    parts = [part.strip() for part in text.split(",")]
+    if key in _LISTS:
+        return parts
+    return {
+        name.strip(): value.strip() for name, _, value in (each.partition("=") for each in parts)
+    }
 
 
 def _check(layer: Mapping[str, object], source: str, *, strict: bool = True) -> Settings:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from ipaddress import (
     IPv4Address,
     IPv4Interface,
@@ -14,6 +14,7 @@ from ipaddress import (
     ip_interface,
 )
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final, TypeAlias
 
 import ifaddr
@@ -84,8 +85,13 @@ class Interface(msgspec.Struct, frozen=True):
         return LinkEnd(self.name, self.klass, self.speed_mbps)
 
 
-def list_interfaces() -> tuple[Interface, ...]:
+def list_interfaces(
+    classes: Mapping[str, InterfaceClass] = MappingProxyType({}),
+) -> tuple[Interface, ...]:
     """Return every interface that is up and has a usable address, best class first.
+
+    Args:
+        classes: what the user says that interfaces are, by name; their hardware is not asked.
 
     Blocks for milliseconds on Linux, and for the time of one `networksetup` on macOS: call it in a
     thread.
@@ -109,6 +115,7 @@ def list_interfaces() -> tuple[Interface, ...]:
             klass, up, speed = _classify(facts, _SYSFS), facts.up, facts.speed_mbps
         if up:
             index = adapter.index or 0
+            klass = classes.get(adapter.name, klass)
             interfaces.append(Interface(adapter.name, klass, addresses, speed, index))
     return tuple(sorted(interfaces, key=lambda each: (RANK[each.klass], each.name)))
 

@@ -25,7 +25,7 @@ _HEALTH_TIMEOUT_S: Final = 3.0
 def check_network(config: NodeConfig) -> Iterator[Check]:
     """Check the interfaces that a node would use, multicast on each, and the ports."""
     try:
-        interfaces = select_interfaces(list_interfaces(), config.interfaces)
+        interfaces = select_interfaces(list_interfaces(config.interface_classes), config.interfaces)
     except BatonError as error:
         yield Check("interfaces", "fail", error.problem, error.remedy)
         interfaces = ()

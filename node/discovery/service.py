@@ -19,7 +19,7 @@ from node.interfaces import Interface, describe
 from node.links import Link
 from node.routes import parse_address
 from node.secret import ClusterSecret
-from protocols.gossip import InterfaceRecord
+from protocols.gossip import InterfaceClass, InterfaceRecord
 
 __all__ = ["Discovery"]
 
@@ -41,6 +41,7 @@ class Discovery:
         incarnation: of this start.
         version: of this program.
         names: interfaces to use; empty for all.
+        classes: what the user says that interfaces are, by name.
         on_interfaces: called when the interfaces or the addresses have changed.
     """
 
@@ -53,6 +54,7 @@ class Discovery:
         incarnation: int,
         version: str,
         names: Sequence[str],
+        classes: Mapping[str, InterfaceClass],
         on_interfaces: Callable[[], None],
     ) -> None:
         self._host = host
@@ -62,6 +64,7 @@ class Discovery:
         self._incarnation = incarnation
         self._version = version
         self._names = tuple(names)
+        self._classes = classes
         self._on_interfaces = on_interfaces
         self._dialer: Dialer | None = None
         self._changed = trio.Event()
@@ -82,7 +85,8 @@ class Discovery:
             self._dialer = Dialer(self._host, nursery, restricted=bool(self._names))
             for peer_id, address in static:
                 self._dialer.pin(peer_id, address)
-            nursery.start_soon(InterfaceWatch(self._host, self._names, self._follow).run)
+            watch = InterfaceWatch(self._host, self._names, self._classes, self._follow)
+            nursery.start_soon(watch.run)
             nursery.start_soon(self._announce, send)
             nursery.start_soon(self._take_found, receive)
             nursery.start_soon(self._report_loneliness)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import trio
@@ -13,6 +13,7 @@ from node.errors import BatonError
 from node.host import PeerHost
 from node.interface_events import interface_events
 from node.interfaces import Interface, describe, list_interfaces, select_interfaces
+from protocols.gossip import InterfaceClass
 
 __all__ = ["InterfaceWatch"]
 
@@ -31,12 +32,20 @@ class InterfaceWatch:
     Args:
         host: the node's host, running.
         names: interfaces to use; empty for all.
+        classes: what the user says that interfaces are, by name.
         changed: called after the host has taken up a change.
     """
 
-    def __init__(self, host: PeerHost, names: Sequence[str], changed: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        host: PeerHost,
+        names: Sequence[str],
+        classes: Mapping[str, InterfaceClass],
+        changed: Callable[[], None],
+    ) -> None:
         self._host = host
         self._names = tuple(names)
+        self._classes = classes
         self._changed = changed
         self._pacing = Pacing()
         self._complete = True
@@ -54,7 +63,7 @@ class InterfaceWatch:
 
     async def _look(self) -> None:
         try:
-            found = await trio.to_thread.run_sync(list_interfaces)
+            found = await trio.to_thread.run_sync(list_interfaces, self._classes)
         except OSError as error:
             logger.warning("the network interfaces cannot be listed ({}): looking again", error)
             return

@@ -149,3 +149,15 @@ def test_sizes(text: str, size: int) -> None:
 def test_wrong_addresses(text: str) -> None:
     with pytest.raises(ConfigError):
         parse_api(text)
+
+
+def test_interfaces_that_are_misjudged_are_named_in_file_and_environment(tmp_path):
+    file = tmp_path / "config.toml"
+    file.write_text('interface_classes = {en7 = "thunderbolt"}\n')
+    from_file = load_config({}, {"BATON_CONFIG": str(file)})
+    assert from_file.interface_classes == {"en7": "thunderbolt"}
+    given = {"BATON_INTERFACE_CLASSES": "en7=thunderbolt, en0 = wifi"}
+    assert load_config({}, given).interface_classes == {"en7": "thunderbolt", "en0": "wifi"}
+    for wrong in ("en7", "en7=fast", "=wifi"):
+        with pytest.raises(ConfigError, match="INTERFACE_CLASSES"):
+            load_config({}, {"BATON_INTERFACE_CLASSES": wrong})

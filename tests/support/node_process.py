@@ -1,6 +1,7 @@
 """A node with the cluster half alone, as a process: prints what it sees, one JSON line a change.
 
     python -m tests.support.node_process DATA_DIR [--cluster NAME] [--interface NAME] [--peer ADDR]
+        [--class NAME=CLASS]
 
 Ends, with a goodbye, when its standard input closes.
 """
@@ -25,12 +26,14 @@ def main() -> None:
     parser.add_argument("--cluster", default=f"test-{os.getppid()}")
     parser.add_argument("--interface", action="append", default=[])
     parser.add_argument("--peer", action="append", default=[])
+    parser.add_argument("--class", dest="classes", action="append", default=[])
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--secret", default=None)
     arguments = parser.parse_args()
     options = ClusterOptions(
         cluster=arguments.cluster,
         interfaces=tuple(arguments.interface),
+        interface_classes=dict(each.split("=") for each in arguments.classes),
         peers=tuple(arguments.peer),
         port=arguments.port,
         secret=arguments.secret.encode() if arguments.secret else None,

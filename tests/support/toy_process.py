@@ -43,6 +43,7 @@ def main() -> None:
     parser.add_argument("--api", default="127.0.0.1:52415")
     parser.add_argument("--cluster", default=f"test-{os.getppid()}")
     parser.add_argument("--interface", action="append", default=[])
+    parser.add_argument("--class", dest="classes", action="append", default=[])
     parser.add_argument("--peer", action="append", default=[])
     given = parser.parse_args()
     roles = ROLES[given.role]
@@ -57,6 +58,7 @@ def main() -> None:
         api_port=port,
         peers=tuple(given.peer),
         interfaces=tuple(given.interface),
+        interface_classes=dict(each.split("=") for each in given.classes),
         cluster=given.cluster,
         data_dir=given.data_dir,
         models_dir=models,
