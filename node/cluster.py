@@ -237,6 +237,10 @@ class Cluster:
         """
         return await self.host.open_stream(peer_id, protocol)
 
+    async def open_on_link(self, peer_id: str, protocol: str) -> tuple[Link, ByteStream]:
+        """As `open_stream`, and return the link too that the stream is on."""
+        return await self.host.open_on_link(peer_id, protocol)
+
     def rate(self, link: Link) -> float | None:
         """Return the newest rate that either end has measured on a link, in bytes per second."""
         return self.host.rate(link)

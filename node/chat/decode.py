@@ -39,6 +39,8 @@ __all__ = ["Decoder"]
 
 MAX_ATTEMPTS: Final = 3
 """Prefill engines that are tried before the rest is computed here."""
+MAX_RESUMES: Final = 2
+"""Times that one of them is asked again because the connection to it was lost."""
 
 
 class Decoder:
@@ -121,19 +123,42 @@ class Decoder:
                 codecs=candidate.codecs,
                 deadline_ms=candidate.deadline_ms,
             )
-            transfer = await self._attempt(candidate, asked, instance, handle, progress)
+            start = await self._ask(candidate, asked, instance, handle, report, progress)
+            if start == end:
+                return
+            request = msgspec.structs.replace(request, start=start)
+
+    async def _ask(
+        self,
+        candidate: Candidate,
+        request: Request,
+        instance: Instance,
+        handle: RequestHandle,
+        report: ReportBuilder,
+        progress: Callable[[int], Awaitable[None]],
+    ) -> int:
+        """Have a candidate prefill, over another link where one is lost; return how far it came.
+
+        The rest alone is asked for again: what had arrived is kept, and the candidate has the
+        prompt's beginning in its prefix cache.
+        """
+        for _ in range(1 + MAX_RESUMES):
+            transfer = await self._attempt(candidate, request, instance, handle, progress)
             report.attempted(candidate, transfer, request.start)
             if transfer.complete:
-                return
+                return request.end
             logger.warning(
                 "prefill of {} on {} ended at token {} of {}: {}",
                 handle.id,
                 candidate.peer_id,
                 transfer.usable_end,
-                end,
+                request.end,
                 transfer.reason,
             )
             request = msgspec.structs.replace(request, start=transfer.usable_end)
+            if not transfer.link_lost or request.start == request.end:
+                break
+        return request.start
 
     async def _attempt(
         self,

@@ -63,7 +63,7 @@ class ReportBuilder:
         first = self._first_token_at or self._received_at
         return PrefillReport(
             prefill="remote" if remote else "local",
-            reason=self._reason if remote else self._local_reason(injected),
+            reason=self._remote_reason() if remote else self._local_reason(injected),
             prefill_node=candidate.peer_id if candidate is not None and injected else None,
             tokens=TokenCounts(
                 prompt=finished.prompt_tokens,
@@ -73,13 +73,21 @@ class ReportBuilder:
             ),
             bytes=sum(t.sent_bytes for _, t, _ in self._attempts),
             raw_bytes=sum(t.raw_bytes for _, t, _ in self._attempts),
-            route=candidate.route if candidate is not None and injected else None,
+            route=(transfer.route or candidate.route) if candidate and injected else None,
             ttft_ms=(first - self._received_at) * 1e3,
             transfer_ms=sum(t.transfer_s for _, t, _ in self._attempts) * 1e3,
             hidden_ms=sum(t.hidden_s for _, t, _ in self._attempts) * 1e3,
             codec=transfer.codec,
             prefill_ms=(transfer.compute_s if remote else finished.prefill_s) * 1e3,
         )
+
+    def _remote_reason(self) -> str:
+        lost = [
+            f"{transfer.route} was lost at token {transfer.usable_end}, the rest came another way"
+            for _, transfer, _ in self._attempts
+            if transfer.link_lost
+        ]
+        return "; ".join([self._reason, *lost])
 
     def _local_reason(self, injected: int) -> str:
         failures = [

@@ -11,11 +11,14 @@ from node.errors import PeerUnreachable
 from node.instances.connection import RequestHandle
 from node.instances.instance import Instance
 from node.instances.manager import InstanceManager
+from node.links import Link
 from node.prefill.engine import prefill_here
 from node.prefill.remote import prefill_there
 from node.prefill.transfer import Progress, Transfer, inject_all
 from node.routing import DecodeChoice, LinkState, PrefillCandidate, PrefillPolicy, rank_prefill
-from node.transport.errors import TransportError
+from node.transport.errors import ConnectionLost, TransportError
+from node.transport.streams import ByteStream
+from protocols.cache import CacheLayout
 from protocols.chat import PrefillPolicy as Wish
 from protocols.kv_prefill.messages import Codec, Request
 
@@ -123,13 +126,34 @@ class Planner:
         layout = instance.capabilities.layout if instance.capabilities else None
         if layout is None:
             raise PeerUnreachable("the decode engine is not loaded")
-        open_stream, peer_id = self._cluster.open_stream, candidate.peer_id
+        return await self._transfer_there(candidate, request, layout, handle, progress)
+
+    async def _transfer_there(
+        self,
+        candidate: Candidate,
+        request: Request,
+        layout: CacheLayout,
+        handle: RequestHandle,
+        progress: Progress,
+    ) -> Transfer:
+        link: Link | None = None
+
+        async def open_stream(peer_id: str, protocol: str) -> ByteStream:
+            nonlocal link
+            link, stream = await self._cluster.open_on_link(peer_id, protocol)
+            return stream
+
+        patience = candidate.deadline_ms / 1000
         try:
-            async with prefill_there(open_stream, peer_id, request, layout) as source:
+            async with prefill_there(open_stream, candidate.peer_id, request, layout) as source:
                 result = await inject_all(source, handle, request.end, patience, progress)
+            result.link_lost = source.link_lost and not result.complete
         except TransportError as error:
-            return Transfer(reason=str(error), usable_end=request.start)
-        self._note_rate(peer_id, result)
+            lost = isinstance(error, ConnectionLost)
+            result = Transfer(reason=str(error), link_lost=lost, usable_end=request.start)
+        if link is not None:
+            result.route = _describe(link)
+            self._note_rate(link, result)
         return result
 
     def _links(self) -> dict[str, LinkState]:
@@ -152,7 +176,7 @@ class Planner:
             here = link.route.klass == "loopback"
             fast = here or state.expected_bytes_per_s >= RAW_ABOVE_BYTES_PER_S
             codecs = ("raw",) if fast else ("planes", "raw")
-            route = f"{link.route.klass} {link.route.interface} {link.route.address}"
+            route = _describe(link)
         return Candidate(
             peer_id=ranked.peer_id,
             instance_id=ranked.instance.id,
@@ -162,12 +186,15 @@ class Planner:
             deadline_ms=int(deadline_s * 1000),
         )
 
-    def _note_rate(self, peer_id: str, transfer: Transfer) -> None:
-        """Remember what the link reached, if it was the link that set the pace."""
-        link = self._cluster.host.best_link(peer_id)
-        if link is None or not transfer.complete or transfer.transfer_s <= 0:
+    def _note_rate(self, link: Link, transfer: Transfer) -> None:
+        """Remember what a link reached, if it was the link that set the pace."""
+        if not transfer.complete or transfer.transfer_s <= 0:
             return
         rate = transfer.sent_bytes / transfer.transfer_s
         known = self._cluster.rate(link) or 0.0
         if rate > known or transfer.hidden_s < transfer.transfer_s / 2:
             self._cluster.note_rate(link, rate)
+
+
+def _describe(link: Link) -> str:
+    return f"{link.route.klass} {link.route.interface} {link.route.address}"

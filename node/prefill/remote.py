@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import TypeAlias
 
-from node.transport.errors import StreamClosed, TransportError
+from node.transport.errors import ConnectionLost, StreamClosed, TransportError
 from node.transport.streams import ByteStream
 from protocols.cache import CacheLayout
 from protocols.errors import ProtocolError
@@ -27,6 +27,8 @@ class RemotePrefill:
         self._stream = stream
         self._client = client
         self._broken = False
+        self.link_lost = False
+        """Whether it was the connection that ended, and not the node's word."""
 
     @property
     def coverage(self) -> Coverage:
@@ -52,6 +54,7 @@ class RemotePrefill:
             except ProtocolError as error:
                 return self._break_off(str(error), retryable=True)
         except TransportError as error:
+            self.link_lost = isinstance(error, ConnectionLost)
             return self._break_off(f"{error}; {self._progress()}", retryable=True)
         except ProtocolError as error:
             return self._break_off(f"it broke the protocol: {error}", retryable=False)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final, TypeAlias
 
 import trio
 from loguru import logger
@@ -26,6 +27,9 @@ from protocols.kv_prefill.server import Server
 
 __all__ = ["PrefillService"]
 
+_Key: TypeAlias = tuple[str, str, bytes]
+"""Of a request: who asks, its id, and the hash of its tokens."""
+
 REQUEST_TIMEOUT_S: Final = 10.0
 """For a request to arrive whole, once its stream is open."""
 SEND_TIMEOUT_S: Final = 20.0
@@ -44,6 +48,7 @@ class PrefillService:
     def __init__(self, find: Callable[[str], Instance | None], *, overlap: bool = True) -> None:
         self._find = find
         self._overlap = overlap
+        self._running: dict[_Key, trio.CancelScope] = {}
 
     async def serve(self, stream: ByteStream) -> None:
         """Serve one stream to its end.
@@ -62,15 +67,35 @@ class PrefillService:
             logger.info("refused prefill {}: {}", request.id, refusal)
             await stream.send(server.refuse(refusal or Refuse("unknown_model", request.model)))
             return
-        with trio.move_on_after(request.deadline_ms / 1000) as scope:
+        with (
+            trio.move_on_after(request.deadline_ms / 1000) as scope,
+            self._replacing((str(stream.peer_id), request.id, request.tokens_hash), scope),
+        ):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(_cancel_when_closed, stream, server, nursery.cancel_scope)
                 await self._serve_request(stream, server, request, instance)
                 nursery.cancel_scope.cancel()
         if not server.finished:
-            why = "its deadline has passed" if scope.cancelled_caught else "the client left"
+            why = "its deadline has passed, or it was asked for again"
+            why = why if scope.cancelled_caught else "the client left"
             logger.info("prefill {} was given up: {}", request.id, why)
             await stream.reset()
+
+    @contextmanager
+    def _replacing(self, key: _Key, scope: trio.CancelScope) -> Iterator[None]:
+        """Give up the same request if it is still served.
+
+        Who asks again has lost the connection, which may not have been noticed here yet.
+        """
+        before = self._running.get(key)
+        if before is not None:
+            before.cancel()
+        self._running[key] = scope
+        try:
+            yield
+        finally:
+            if self._running.get(key) is scope:
+                del self._running[key]
 
     async def _read_request(self, stream: ByteStream, server: Server) -> Request | None:
         try:

@@ -36,6 +36,10 @@ class Transfer(msgspec.Struct):
     complete: bool = False
     reason: str = ""
     """Why it is not complete."""
+    link_lost: bool = False
+    """Whether it is the connection that failed: the node may be reached over another."""
+    route: str = ""
+    """What carried it; empty on this node."""
     usable_end: int = 0
     """The prompt's cache is injected and usable up to here."""
     cached: int = 0

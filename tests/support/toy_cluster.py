@@ -7,7 +7,7 @@ import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,8 @@ class Reply:
     text: str
     error: str
     """Empty if the answer came whole."""
+    report: dict[str, Any] = field(default_factory=dict)
+    """What `x_baton` says."""
 
     @property
     def right(self) -> bool:
@@ -63,9 +65,14 @@ class ToyCluster:
         """Return the nodes but some."""
         return [each for index, each in enumerate(self.nodes) if index not in left_out]
 
-    async def start(self, index: int) -> None:
-        """Start a node, for the first time or again; its identity is kept."""
-        process = await self._nursery.start(self._run, index)
+    async def start(self, index: int, *options: str) -> None:
+        """Start a node, for the first time or again; its identity is kept.
+
+        Args:
+            index: of the node.
+            options: of `tests.support.toy_process`, after those of every node.
+        """
+        process = await self._nursery.start(self._run, index, options)
         self.nodes[index : index + 1] = [process]
 
     async def kill(self, index: int) -> None:
@@ -109,11 +116,14 @@ class ToyCluster:
         return done.stdout.decode()
 
     async def _run(
-        self, index: int, task_status: trio.TaskStatus[NodeProcess] = trio.TASK_STATUS_IGNORED
+        self,
+        index: int,
+        options: Sequence[str],
+        task_status: trio.TaskStatus[NodeProcess] = trio.TASK_STATUS_IGNORED,
     ) -> None:
         context = node(
             self._directory / str(index),
-            *self._options,
+            *(*self._options, *options),
             prefix=self.cables.prefix(index),
             module="tests.support.toy_process",
         )
@@ -129,7 +139,7 @@ class ToyCluster:
             "stream": True,
             "x_baton": {"prefill": prefill},
         }
-        text = ""
+        text, report = "", {}
         try:
             with (
                 self.cables.inside(index),
@@ -141,13 +151,14 @@ class ToyCluster:
                 for event in _events(response.iter_lines()):
                     if "error" in event:
                         return Reply(prompt, text, json.dumps(event["error"]))
+                    report = event.get("x_baton", report)
                     for choice in event["choices"]:
                         if piece := choice["delta"].get("content"):
                             text += piece
                             on_text(piece)
         except httpx.HTTPError as error:
             return Reply(prompt, text, repr(error))
-        return Reply(prompt, text, "")
+        return Reply(prompt, text, "", report)
 
 
 @asynccontextmanager
