@@ -37,15 +37,18 @@ class _Report(msgspec.Struct):
 
 
 @click.command()
+@click.option(
+    "--interface", "interfaces", multiple=True, metavar="NAME", help="Look at no other; repeatable."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
-def doctor(as_json: bool) -> None:
+def doctor(as_json: bool, interfaces: tuple[str, ...]) -> None:
     """Say what works on this machine, and the remedy for what does not.
 
     Takes what `baton up` would take from BATON_* in the environment and from the config file.
     """
     checks: list[Check] = []
     with Console(stderr=True).status("looking at this machine") as status:
-        for check in _run_checks():
+        for check in _run_checks(interfaces):
             checks.append(check)
             status.update(f"looked at {check.name}")
     report = _Report(all(check.status != "fail" for check in checks), checks)
@@ -56,7 +59,7 @@ def doctor(as_json: bool) -> None:
     sys.exit(0 if report.ok else 1)
 
 
-def _run_checks() -> Iterator[Check]:
+def _run_checks(interfaces: tuple[str, ...]) -> Iterator[Check]:
     yield check_python()
     yield check_packages()
     yield check_accelerator()
@@ -66,7 +69,7 @@ def _run_checks() -> Iterator[Check]:
     if blas is not None:
         yield blas
     try:
-        config = load_config({})
+        config = load_config({"interfaces": list(interfaces)} if interfaces else {})
     except ConfigError as error:
         yield Check("configuration", "fail", error.problem, error.remedy)
         return

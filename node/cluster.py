@@ -82,6 +82,7 @@ class Cluster:
         secret: ClusterSecret | None = None,
     ) -> None:
         self.host = host
+        self._identity = identity
         self._options = options
         self._listeners: list[ChangeListener] = []
         self._changed = trio.Event()
@@ -92,6 +93,7 @@ class Cluster:
             on_claim=self._take_claim,
             own_claim=lambda: self._election.claim,
             on_stranger=lambda peer_id: self._discovery.forget(peer_id),
+            on_known=lambda record: self._discovery.doubt(record),
         )
         self._election = Election(
             self._membership.view,
@@ -110,6 +112,7 @@ class Cluster:
             names=options.interfaces,
             classes=options.interface_classes,
             on_interfaces=self.refresh,
+            outdated=self._raise_incarnation,
         )
         self._link_reports = LinkReports(
             self._own_links,
@@ -295,6 +298,12 @@ class Cluster:
             accelerator=options.accelerator,
         )
         return _with_memory(record)
+
+    async def _raise_incarnation(self, heard: int) -> int:
+        incarnation = await trio.to_thread.run_sync(self._identity.raise_incarnation, heard)
+        record = msgspec.structs.replace(self.own_record, incarnation=incarnation)
+        self._membership.update(record)
+        return incarnation
 
     def _take_event(self, event: Event) -> None:
         member = self.view.get(event.peer_id)

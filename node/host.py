@@ -27,6 +27,7 @@ from node.libp2p_seam import (
     connection_config,
     forward_log,
     negotiate,
+    prove_key,
     upgrade_inbound,
     upgrade_outbound,
 )
@@ -97,6 +98,8 @@ class PeerHost:
         self._keeper = LinkKeeper(network, self.peer_id, interfaces, named=named)
         self._listening: Listening | None = None
         self._half_open = HalfOpen()
+        self._probes: dict[tuple[str, int], bool] = {}
+        """Ends of connections that look for copies of this node; true if they came back here."""
         self._nursery: trio.Nursery | None = None
         self.set_handler(heartbeat.PROTOCOL_ID, self._keeper.answer_heartbeats)
 
@@ -247,6 +250,30 @@ class PeerHost:
             return False
         return True
 
+    async def finds_copy(self, route: Route) -> bool:
+        """Whether another process that holds this node's key answers at the end of a route.
+
+        It is asked to prove it in a handshake: that something listens there says nothing.
+        """
+        probe: tuple[str, int] | None = None
+        try:
+            with trio.fail_after(_DIAL_TIMEOUT_S):
+                async with await self._open_socket(route) as stream:
+                    ends = endpoints_of(stream)
+                    if ends is None:
+                        return False
+                    probe = ends.local.ip, ends.local.port
+                    self._probes[probe] = False
+                    await prove_key(self._swarm, stream, self.libp2p.get_id())
+                    # If it was this very node, its own accepting has taken note.
+                    return not self._probes[probe]
+        except (OSError, PeerUnreachable, trio.TooSlowError) as error:
+            logger.debug("no copy of this node at {}: {!r}", route.address, error)
+            return False
+        finally:
+            if probe is not None:
+                del self._probes[probe]
+
     async def _open_socket(self, route: Route) -> trio.SocketStream:
         ip, port = parse_address(route.address)
         scope = route.interface if is_scoped(ip) else ""
@@ -261,6 +288,8 @@ class PeerHost:
     async def _accept(self, stream: trio.SocketStream) -> None:
         ends = endpoints_of(stream)
         address = ends.remote.ip if ends is not None else ""
+        if ends is not None and (ends.remote.ip, ends.remote.port) in self._probes:
+            self._probes[ends.remote.ip, ends.remote.port] = True
         with self._half_open.entered(address):
             try:
                 await upgrade_inbound(self._swarm, stream)

@@ -61,6 +61,15 @@ class Identity:
         if term > self._state.term:
             self._save(msgspec.structs.replace(self._state, term=term))
 
+    def raise_incarnation(self, heard: int) -> int:
+        """Persist an incarnation above one that peers have heard of, and return it.
+
+        They have if the state file was lost and the clock is behind. Blocks on the disk.
+        """
+        if heard >= self._state.incarnation:
+            self._save(msgspec.structs.replace(self._state, incarnation=heard + 1))
+        return self._state.incarnation
+
     def _save(self, state: _State) -> None:
         _write_atomically(self._directory / _STATE_FILE, msgspec.json.encode(state))
         self._state = state

@@ -38,6 +38,7 @@ __all__ = [
     "describe",
     "interfaces_towards",
     "is_scoped",
+    "left_out",
     "list_interfaces",
     "select_interfaces",
 ]
@@ -123,7 +124,10 @@ def list_interfaces(
 def select_interfaces(
     interfaces: Sequence[Interface], names: Sequence[str] = ()
 ) -> tuple[Interface, ...]:
-    """Return those that the node uses: the named ones, or all but loopback if there are others.
+    """Return those that the node uses: the named ones, else the real ones.
+
+    Virtual ones (docker, bridges without hardware, tunnels) are used where nothing else is, as in a
+    container, and loopback where there is nothing at all.
 
     Raises:
         UnknownInterface: a name that no interface with a usable address has.
@@ -139,12 +143,19 @@ def select_interfaces(
     if names:
         chosen = [each for each in interfaces if each.name in names]
     else:
-        chosen = [each for each in interfaces if each.klass != "loopback"] or list(interfaces)
+        real = [each for each in interfaces if each.klass not in {"loopback", "virtual"}]
+        virtual = [each for each in interfaces if each.klass == "virtual"]
+        chosen = real or virtual or list(interfaces)
     if not chosen:
         raise NoUsableInterface(
             "no network interface is up with a usable address", "connect this machine to a network"
         )
     return tuple(chosen)
+
+
+def left_out(interfaces: Sequence[Interface], chosen: Sequence[Interface]) -> tuple[Interface, ...]:
+    """Return the virtual interfaces that are not used since there are real ones."""
+    return tuple(each for each in interfaces if each.klass == "virtual" and each not in chosen)
 
 
 def describe(interfaces: Iterable[Interface]) -> str:

@@ -44,6 +44,7 @@ __all__ = [
     "endpoints",
     "forward_log",
     "negotiate",
+    "prove_key",
     "remote_endpoint",
     "upgrade_inbound",
     "upgrade_outbound",
@@ -130,6 +131,19 @@ async def upgrade_outbound(swarm: Swarm, stream: trio.SocketStream, peer_id: ID)
         if isinstance(error, Exception):
             raise PeerUnreachable(f"the handshake failed: {error!r}") from error
         raise
+
+
+async def prove_key(swarm: Swarm, stream: trio.SocketStream, peer_id: ID) -> None:
+    """Have the other end of a TCP stream prove that it holds a peer's key, and no more.
+
+    Raises:
+        PeerUnreachable: it does not.
+    """
+    raw = RawConnection(TcpStream(stream), True)
+    try:
+        await swarm.upgrader.upgrade_security(raw, True, peer_id)
+    except Exception as error:
+        raise PeerUnreachable(f"the handshake failed: {error!r}") from error
 
 
 async def upgrade_inbound(swarm: Swarm, stream: trio.SocketStream) -> None:

@@ -146,6 +146,11 @@ class Hello(msgspec.Struct, frozen=True, tag="hello"):
     record: NodeRecord
     claim: Heartbeat | None = None
     """The sender's claim, if it is the master."""
+    known: NodeRecord | None = None
+    """What the sender last heard of the receiver. If that is not what the receiver said, another
+    node may have its identity; and if it is newer than what it says now, nobody listens to it."""
+    clock: float = 0.0
+    """Seconds since 1970 by the sender's clock; 0 if it does not say."""
 
 
 ElectionMessage: TypeAlias = Heartbeat

@@ -3,29 +3,29 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
 import trio
 from loguru import logger
 
-from node.discovery.announcement import Announcement, PeerFound
+from node.discovery.announcement import Announcement, PeerFound, foremost
+from node.discovery.copies import Copies, Verdict
 from node.discovery.dialer import Dialer
 from node.discovery.mdns import Mdns, mdns
 from node.discovery.watch import InterfaceWatch
-from node.errors import DuplicateIdentity
 from node.host import PeerHost
 from node.interfaces import Interface, describe
 from node.links import Link
-from node.routes import parse_address
 from node.secret import ClusterSecret
-from protocols.gossip import InterfaceClass, InterfaceRecord
+from protocols.gossip import InterfaceClass, InterfaceRecord, NodeRecord
 
 __all__ = ["Discovery"]
 
 _LONELY_AFTER_S: Final = 10.0
 _MDNS_RETRY_S: Final = 5.0
-_PROBE_TIMEOUT_S: Final = 2.0
+_MAX_INCARNATION: Final = 2**53
+"""Nobody starts that often: a peer that says so is wrong."""
 _QUEUE: Final = 256
 _MAX_STRANGERS: Final = 16
 """Clusters beside this one that the log tells of."""
@@ -43,6 +43,7 @@ class Discovery:
         names: interfaces to use; empty for all.
         classes: what the user says that interfaces are, by name.
         on_interfaces: called when the interfaces or the addresses have changed.
+        outdated: raises this node's incarnation above one, and returns the new one.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class Discovery:
         names: Sequence[str],
         classes: Mapping[str, InterfaceClass],
         on_interfaces: Callable[[], None],
+        outdated: Callable[[int], Awaitable[int]],
     ) -> None:
         self._host = host
         self._cluster = cluster
@@ -66,9 +68,14 @@ class Discovery:
         self._names = tuple(names)
         self._classes = classes
         self._on_interfaces = on_interfaces
+        self._outdated = outdated
         self._dialer: Dialer | None = None
         self._changed = trio.Event()
+        self._unsaid: list[str] = []
+        self._nursery: trio.Nursery | None = None
+        self._copies = Copies(host, restricted=bool(names))
         self._met_anyone = False
+        self._heard_anyone = False
         host.on_link(up=self._meet)
 
     async def run(self, static: Sequence[tuple[str, str]] = ()) -> None:
@@ -88,7 +95,8 @@ class Discovery:
             watch = InterfaceWatch(self._host, self._names, self._classes, self._follow)
             nursery.start_soon(watch.run)
             nursery.start_soon(self._announce, send)
-            nursery.start_soon(self._take_found, receive)
+            self._nursery = nursery
+            nursery.start_soon(self._take_found, receive, nursery)
             nursery.start_soon(self._report_loneliness)
             await trio.sleep_forever()
 
@@ -149,11 +157,16 @@ class Discovery:
         return failed
 
     def _announcement(self) -> Announcement:
+        addresses = foremost(self._host.addresses, self._host.interfaces)
+        unsaid = sorted(set(self._host.addresses) - set(addresses))
+        if unsaid and unsaid != self._unsaid:
+            logger.info("mDNS has no room for all addresses, not announced: {}", ", ".join(unsaid))
+        self._unsaid = unsaid
         return Announcement(
             self._host.peer_id,
             self._announced,
             self._incarnation,
-            self._host.addresses,
+            addresses,
             self._version,
         )
 
@@ -164,14 +177,21 @@ class Discovery:
             self._dialer.poke()
         self._changed.set()
 
-    async def _take_found(self, found: trio.MemoryReceiveChannel[PeerFound]) -> None:
+    async def _take_found(
+        self, found: trio.MemoryReceiveChannel[PeerFound], nursery: trio.Nursery
+    ) -> None:
         async for event in found:
             announcement = event.announcement
             if announcement.peer_id == self._host.peer_id:
-                await self._check_duplicate(announcement)
+                nursery.start_soon(
+                    self._copies.check,
+                    self._incarnation,
+                    *(announcement.incarnation, announcement.addresses),
+                )
             elif announcement.cluster != self._announced:
                 self._note_stranger(announcement)
             else:
+                self._heard_anyone = True
                 logger.debug(
                     "found {} over mDNS at {}", announcement.peer_id, announcement.addresses
                 )
@@ -199,47 +219,44 @@ class Discovery:
                 *(announcement.peer_id, self._cluster),
             )
 
-    async def _check_duplicate(self, announcement: Announcement) -> None:
-        """Judge an announcement of this node's own peer id.
+    def doubt(self, record: NodeRecord) -> None:
+        """Look into a record of this node's that a peer has, and that this node did not send.
 
-        What answers at the addresses that it gives is a living copy, not an old announcement. The
-        one that started later gives way; both, if that cannot be told.
+        A copy of it may have, or an earlier start of its own whose incarnation was higher: then
+        nobody takes notice of what it says now, until it has a higher one.
         """
-        if announcement.incarnation == self._incarnation and set(announcement.addresses) <= set(
-            self._host.addresses
-        ):
-            return
-        foreign = [each for each in announcement.addresses if each not in self._host.addresses]
-        for address in foreign:
-            if not await _answers(address):
-                continue
-            problem = f"another node runs with this node's identity at {address}"
-            remedy = "its data directory was copied: remove identity.key from one of the two"
-            if announcement.incarnation > self._incarnation:
-                logger.error("{}: {}", problem, remedy)
-                return
-            raise DuplicateIdentity(problem, remedy)
+        if self._nursery is not None:
+            self._nursery.start_soon(self._look_into, record)
+
+    async def _look_into(self, record: NodeRecord) -> None:
+        verdict = await self._copies.check(self._incarnation, record.incarnation, record.addresses)
+        outdated = self._incarnation <= record.incarnation <= _MAX_INCARNATION
+        if verdict is Verdict.NONE and outdated:
+            self._incarnation = await self._outdated(record.incarnation)
+            self._changed.set()
+            logger.warning(
+                "peers know of a later start of this node ({}) than this one: was its state lost "
+                "while the clock was wrong? It goes on as {}",
+                *(record.incarnation, self._incarnation),
+            )
 
     async def _report_loneliness(self) -> None:
         await trio.sleep(_LONELY_AFTER_S)
+        if self._heard_anyone:
+            return
+        said = (
+            f"announced the cluster {self._cluster!r} over mDNS (UDP 5353, to 224.0.0.251 and "
+            f"ff02::fb) on {describe(self._host.interfaces)}"
+        )
         if self._met_anyone:
+            logger.warning(
+                "there are peers, but none was heard over mDNS after {:g} s: {}. This network does "
+                "not seem to pass multicast, so name the other nodes with --peer",
+                *(_LONELY_AFTER_S, said),
+            )
             return
         logger.warning(
-            "no peer after {:g} s: announced the cluster {!r} over mDNS (UDP 5353) on {}, "
-            "listening at {}. If there should be one, see whether the network passes multicast, "
-            "or name it with --peer",
-            _LONELY_AFTER_S,
-            self._cluster,
-            describe(self._host.interfaces),
-            ", ".join(self._host.addresses),
+            "no peer after {:g} s: {}, listening at {}. If there should be one, see whether the "
+            "network and the firewalls pass multicast, or name it with --peer",
+            *(_LONELY_AFTER_S, said, ", ".join(self._host.addresses)),
         )
-
-
-async def _answers(address: str) -> bool:
-    try:
-        with trio.fail_after(_PROBE_TIMEOUT_S):
-            stream = await trio.open_tcp_stream(*parse_address(address))
-    except (OSError, ValueError, trio.TooSlowError):
-        return False
-    await stream.aclose()
-    return True

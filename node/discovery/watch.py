@@ -12,7 +12,13 @@ from node.discovery.pacing import Pacing
 from node.errors import BatonError
 from node.host import PeerHost
 from node.interface_events import interface_events
-from node.interfaces import Interface, describe, list_interfaces, select_interfaces
+from node.interfaces import (
+    Interface,
+    describe,
+    left_out,
+    list_interfaces,
+    select_interfaces,
+)
 from protocols.gossip import InterfaceClass
 
 __all__ = ["InterfaceWatch"]
@@ -50,10 +56,12 @@ class InterfaceWatch:
         self._pacing = Pacing()
         self._complete = True
         self._missed = ""
+        self._left_out: set[str] = set()
 
     async def run(self) -> None:
         """Watch until cancelled."""
         async with interface_events() as events:
+            await self._look()
             while True:
                 prompted = events.prompt and self._complete
                 with trio.move_on_after(_LOOK_PROMPTED_S if prompted else _LOOK_UNPROMPTED_S):
@@ -68,6 +76,8 @@ class InterfaceWatch:
             logger.warning("the network interfaces cannot be listed ({}): looking again", error)
             return
         interfaces = self._select(found)
+        if not self._names:
+            self._report_left_out(left_out(found, interfaces))
         changed = interfaces != self._host.interfaces
         if not changed and self._complete:
             return
@@ -77,6 +87,16 @@ class InterfaceWatch:
             self._pacing.taken(trio.current_time())
             logger.info("the network has changed, now using {}", describe(interfaces))
             self._changed()
+
+    def _report_left_out(self, interfaces: tuple[Interface, ...]) -> None:
+        names = {each.name for each in interfaces}
+        if not names <= self._left_out:
+            logger.info(
+                "not using {}, which are virtual: name them with --interface, beside the others, "
+                "if peers are to be reached over them",
+                ", ".join(sorted(names)),
+            )
+        self._left_out = names
 
     def _select(self, found: tuple[Interface, ...]) -> tuple[Interface, ...]:
         """Return what to use of what is there, which may be nothing for a while."""

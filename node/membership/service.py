@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Final, TypeAlias
@@ -13,6 +14,7 @@ from loguru import logger
 from node.election.horizon import TermHorizon
 from node.errors import PeerUnreachable
 from node.host import PeerHost
+from node.libp2p_seam import negotiate
 from node.links import Link
 from node.membership.gossip import Gossip
 from node.membership.rhythm import Rhythm
@@ -35,6 +37,7 @@ _TICK_S: Final = 0.25
 _HELLO_TIMEOUT_S: Final = 5.0
 _MAX_HELLO: Final = 64 << 10
 _GOODBYE_S: Final = 0.3
+_CLOCK_TOLERANCE_S: Final = 180.0
 
 EventListener: TypeAlias = Callable[[Event], None]
 
@@ -49,6 +52,8 @@ class Membership:
         on_claim: called with the claims to be master that are heard.
         own_claim: returns this node's own claim while it is the master.
         on_stranger: called with a peer that turned out to be of another cluster.
+        on_known: called with a record of this node that a peer has and that it did not send, at
+            least not since it started.
     """
 
     def __init__(
@@ -60,6 +65,7 @@ class Membership:
         on_claim: Callable[[Heartbeat], None],
         own_claim: Callable[[], Heartbeat | None],
         on_stranger: Callable[[str], None],
+        on_known: Callable[[NodeRecord], None],
     ) -> None:
         self.view = ClusterView(own, trio.current_time())
         self._host = host
@@ -68,6 +74,8 @@ class Membership:
         self._on_claim = on_claim
         self._own_claim = own_claim
         self._on_stranger = on_stranger
+        self._on_known = on_known
+        self._wrong_clocks: set[str] = set()
         self._rhythm = Rhythm()
         self._poked = trio.Event()
         self._horizon = TermHorizon(trio.current_time())
@@ -101,8 +109,9 @@ class Membership:
     def greet(self) -> None:
         """Send this node's record and claim to every connected node, on a stream of its own."""
         if self._nursery is not None:
-            for peer_id in {link.peer_id for link in self._host.links}:
-                self._nursery.start_soon(self._send_hello, peer_id)
+            # The one in use comes first of each peer's.
+            for link in {link.peer_id: link for link in reversed(self._host.links)}.values():
+                self._nursery.start_soon(self._send_hello, link)
 
     def update(self, record: NodeRecord) -> None:
         """Replace this node's record (its sequence is set here) and have it published soon."""
@@ -192,7 +201,7 @@ class Membership:
     def _link_up(self, link: Link) -> None:
         self._unsettled()
         if self._nursery is not None:
-            self._nursery.start_soon(self._send_hello, link.peer_id)
+            self._nursery.start_soon(self._send_hello, link)
 
     def _link_down(self, link: Link) -> None:
         self._unsettled()
@@ -202,18 +211,22 @@ class Membership:
     def _link_alive(self, link: Link) -> None:
         self._report(self.view.heard(link.peer_id, trio.current_time()))
 
-    async def _send_hello(self, peer_id: str) -> None:
+    async def _send_hello(self, link: Link) -> None:
+        member = self.view.get(link.peer_id)
+        known = member.record if member is not None else None
         try:
             with trio.fail_after(_HELLO_TIMEOUT_S):
-                stream = await self._host.open_stream(peer_id, HELLO_PROTOCOL)
+                # On this link: two nodes with one identity are told apart by nothing else.
+                stream = await negotiate(link.connection, HELLO_PROTOCOL)
                 try:
-                    await write_message(stream, Hello(self.view.own, self._own_claim()))
+                    own = self.view.own
+                    await write_message(stream, Hello(own, self._own_claim(), known, time.time()))
                     await stream.close()
                 except BaseException:
                     await stream.reset()
                     raise
         except (PeerUnreachable, TransportError, trio.TooSlowError) as error:
-            logger.debug("could not greet {}, gossip will: {!r}", peer_id, error)
+            logger.debug("could not greet {}, gossip will: {!r}", link.peer_id, error)
 
     async def _take_hello(self, stream: ByteStream) -> None:
         peer_id = stream.peer_id.to_base58()
@@ -228,6 +241,9 @@ class Membership:
         if record.peer_id != peer_id or (claim is not None and claim.peer_id != peer_id):
             raise Malformed(f"{peer_id} speaks for another node")
         if record.cluster == self.view.own.cluster:
+            if hello.known is not None and not self._is_own(hello.known):
+                self._on_known(hello.known)
+            self._compare_clocks(record, hello.clock)
             self._take(record)
             if claim is not None:
                 self._take(claim)
@@ -241,3 +257,28 @@ class Membership:
         )
         self._on_stranger(peer_id)
         await self._host.disconnect(peer_id)
+
+    def _is_own(self, record: NodeRecord) -> bool:
+        own = self.view.own
+        return record.peer_id != own.peer_id or (
+            record.incarnation == own.incarnation and record.sequence <= own.sequence
+        )
+
+    def _compare_clocks(self, record: NodeRecord, clock: float) -> None:
+        """Say it, once per peer, if one of the two clocks is far off. Nothing here relies on it."""
+        ahead_s = clock - time.time()
+        if (
+            clock == 0.0
+            or abs(ahead_s) < _CLOCK_TOLERANCE_S
+            or record.peer_id in self._wrong_clocks
+        ):
+            return
+        self._wrong_clocks.add(record.peer_id)
+        logger.warning(
+            "the clock of {} ({}) is {:.0f} minutes {} ours: set the one that is wrong. The "
+            "cluster does not mind, but logs and certificates do",
+            record.host,
+            record.peer_id,
+            abs(ahead_s) / 60,
+            "ahead of" if ahead_s > 0 else "behind",
+        )

@@ -87,3 +87,12 @@ def test_unusable_directory_is_told_with_a_remedy(tmp_path, obstacle):
         (directory / "identity.key").mkdir(parents=True)
     with pytest.raises(UnusableDataDirectory, match="--data-dir"), open_identity(directory):
         pass
+
+
+def test_incarnation_rises_above_one_that_peers_have_heard_of_and_stays(tmp_path):
+    with open_identity(tmp_path) as identity:
+        heard = identity.incarnation + 86_400
+        assert identity.raise_incarnation(identity.incarnation - 5) == identity.incarnation
+        assert identity.raise_incarnation(heard) == heard + 1
+    with open_identity(tmp_path) as again:
+        assert again.incarnation == heard + 2

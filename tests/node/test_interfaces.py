@@ -7,6 +7,7 @@ from node.interfaces import (
     Interface,
     interfaces_towards,
     is_scoped,
+    left_out,
     list_interfaces,
     parse_unready,
     select_interfaces,
@@ -56,13 +57,20 @@ def test_addresses_that_are_checked_for_duplicates_or_are_duplicates_cannot_be_u
 
 
 def test_loopback_is_used_only_when_alone_or_named():
-    assert select_interfaces([LO, ETH, VETH]) == (ETH, VETH)
+    assert select_interfaces([LO, ETH]) == (ETH,)
     assert select_interfaces([LO]) == (LO,)
     assert select_interfaces([LO, ETH], ["lo"]) == (LO,)
 
 
-def test_virtual_interface_is_used():
+def test_virtual_interface_is_used_where_nothing_else_is_or_if_it_is_named():
     assert select_interfaces([LO, VETH]) == (VETH,)
+    assert select_interfaces([LO, ETH, VETH]) == (ETH,)
+    assert select_interfaces([LO, ETH, VETH], ["veth1", "eth0"]) == (ETH, VETH)
+
+
+def test_virtual_interfaces_that_are_left_out_are_told():
+    assert left_out([LO, ETH, VETH], [ETH]) == (VETH,)
+    assert left_out([LO, VETH], [VETH]) == ()
 
 
 def test_unknown_name_is_refused_with_the_known_ones():

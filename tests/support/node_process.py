@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import time
 from pathlib import Path
 
 import msgspec
@@ -28,8 +29,11 @@ def main() -> None:
     parser.add_argument("--peer", action="append", default=[])
     parser.add_argument("--class", dest="classes", action="append", default=[])
     parser.add_argument("--port", type=int, default=0)
+    parser.add_argument("--clock-shift", type=float, default=0.0, metavar="SECONDS")
     parser.add_argument("--secret", default=None)
     arguments = parser.parse_args()
+    right = time.time
+    time.time = lambda: right() + arguments.clock_shift
     options = ClusterOptions(
         cluster=arguments.cluster,
         interfaces=tuple(arguments.interface),

@@ -3,9 +3,10 @@ from ipaddress import ip_interface
 import pytest
 import trio
 
-from node.discovery.announcement import Announcement, decode_txt, encode_txt
+from node.discovery.announcement import Announcement, decode_txt, encode_txt, foremost
 from node.discovery.mdns import mdns
 from node.interfaces import Interface
+from node.routes import tcp_address
 
 LO = Interface("lo", "loopback", (ip_interface("127.0.0.1/8"),))
 ANNOUNCEMENT = Announcement(
@@ -25,6 +26,17 @@ def test_order_of_many_addresses_is_kept_and_their_number_bounded():
     addresses = tuple(f"/ip4/10.0.0.{n}/tcp/1" for n in range(40))
     read = decode_txt(wire(Announcement("p", "c", 1, addresses)))
     assert read.addresses == addresses[:24]
+
+
+def test_interface_with_many_addresses_keeps_those_of_others_out_of_no_announcement():
+    many = Interface("eth0", "ethernet", tuple(ip_interface(f"fd00::{n}/64") for n in range(1, 40)))
+    few = Interface("wlan0", "wifi", (ip_interface("10.0.0.2/24"), ip_interface("fe80::2/64")))
+    ips = [*many.ips, *few.ips]
+    addresses = [tcp_address(ip, 1) for ip in ips]
+    said = foremost(addresses, [many, few])
+    assert len(said) == 24
+    assert said == (*addresses[:22], *addresses[-2:])
+    assert foremost(addresses[:5], [many, few]) == tuple(addresses[:5])
 
 
 @pytest.mark.parametrize("missing", ["peer", "cluster", "inc"])
