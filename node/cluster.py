@@ -84,6 +84,8 @@ class Cluster:
         self.host = host
         self._identity = identity
         self._options = options
+        self._pinned = frozenset(parse_peer(address)[0] for address in options.peers)
+        self._known_members: frozenset[str] = frozenset()
         self._listeners: list[ChangeListener] = []
         self._changed = trio.Event()
         self._membership = Membership(
@@ -276,6 +278,14 @@ class Cluster:
         while True:
             await trio.sleep(_REFRESH_S)
             self.refresh()
+            self._forget_former_members()
+
+    def _forget_former_members(self) -> None:
+        """Stop dialling those whom the view has forgotten, unless the user named them."""
+        known = frozenset(member.record.peer_id for member in self.view.members)
+        for peer_id in self._known_members - known - self._pinned:
+            self._discovery.forget(peer_id)
+        self._known_members = known
 
     def _first_record(self, identity: Identity) -> NodeRecord:
         options = self._options

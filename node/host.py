@@ -19,6 +19,7 @@ from libp2p.peer.id import ID
 from loguru import logger
 
 from node import heartbeat
+from node.absent_peers import forget_absent_peers
 from node.errors import NoUsableInterface, PeerUnreachable
 from node.interfaces import Interface, is_scoped
 from node.libp2p_seam import (
@@ -123,6 +124,7 @@ class PeerHost:
             self._listening = Listening(nursery, self._accept, self._port)
             self._swarm.listeners["baton"] = AnnouncedAddresses(lambda: self.addresses)
             await self._swarm.auto_connector.stop()
+            nursery.start_soon(forget_absent_peers, self._swarm)
             try:
                 await self.use_interfaces(self.interfaces)
                 if not self.addresses:

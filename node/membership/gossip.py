@@ -97,6 +97,7 @@ class Gossip:
         await self._pubsub.publish(self._topic, _encoder.encode(message))
         self._router.recent_message_deliveries.clear()
         self._router.equivocation_detection.clear()
+        self._pubsub.forget_strangers()
 
     async def _messages(self, subscription: ISubscriptionAPI) -> AsyncIterator[GossipMessage]:
         async for message in subscription:

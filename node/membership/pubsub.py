@@ -18,17 +18,18 @@ from typing import Final, TypeAlias
 
 import trio
 from google.protobuf.message import DecodeError
-from libp2p.abc import IHost, INetStream, IPubsubRouter
+from libp2p.abc import IHost, INetStream
 from libp2p.exceptions import ParseError
 from libp2p.io.exceptions import IOException, MessageTooLarge
 from libp2p.peer.id import ID
+from libp2p.pubsub.gossipsub import GossipSub
 from libp2p.pubsub.pb import rpc_pb2
-from libp2p.pubsub.pubsub import Pubsub
 from libp2p.pubsub.validators import signature_validator
 from libp2p.utils.varint import read_varint_prefixed_bytes_limited
 from loguru import logger
 
 from node.allowance import Allowance
+from node.membership.neighbours import NeighbourPubsub
 from node.transport.conduct import Conduct, Offence
 from protocols.errors import Malformed
 
@@ -50,7 +51,7 @@ _MAX_STREAMS: Final = 8
 """Of one neighbour: one for each connection, and one that is about to end."""
 
 
-class BoundedPubsub(Pubsub):
+class BoundedPubsub(NeighbourPubsub):
     """Pubsub on one topic.
 
     Args:
@@ -62,7 +63,7 @@ class BoundedPubsub(Pubsub):
     """
 
     def __init__(
-        self, host: IHost, router: IPubsubRouter, topic: str, check: Check, conduct: Conduct
+        self, host: IHost, router: GossipSub, topic: str, check: Check, conduct: Conduct
     ) -> None:
         allowed: Set[str] = {topic}
         super().__init__(
