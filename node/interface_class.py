@@ -1,11 +1,10 @@
-"""What kind of hardware a network interface is: from sysfs on Linux, networksetup on macOS.
+"""What kind of hardware a network interface is, and how good; from sysfs on Linux.
 
 An address says nothing of it: 169.254.x.y may be Thunderbolt, or an Ethernet without DHCP.
 """
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Final
 
@@ -17,8 +16,6 @@ __all__ = [
     "RANK",
     "LinuxFacts",
     "classify_linux",
-    "classify_macos",
-    "parse_hardware_ports",
     "read_sysfs",
 ]
 
@@ -36,7 +33,7 @@ _ARPHRD_ETHER: Final = 1
 _ARPHRD_INFINIBAND: Final = 32
 _ARPHRD_LOOPBACK: Final = 772
 _IFF_UP: Final = 0x1
-_VIRTUAL_NAME: Final = re.compile(r"(docker|br-|veth|virbr|tun|tap|wg|utun|tailscale|zt|cni|vmnet)")
+_UNKNOWN_SPEED: Final = 2**31
 
 
 class LinuxFacts(msgspec.Struct, frozen=True):
@@ -67,7 +64,7 @@ def read_sysfs(root: Path, name: str) -> LinuxFacts:
         wireless=(base / "wireless").exists() or (base / "phy80211").exists(),
         virtual=not device.exists(),
         up=bool(flags & _IFF_UP) and _read(base / "operstate") not in {"down", "lowerlayerdown"},
-        speed_mbps=max(0, int(_read(base / "speed") or 0)),
+        speed_mbps=_speed(_read(base / "speed")),
         lowers=tuple(
             sorted(path.name.removeprefix("lower_") for path in base.glob("lower_*")),
         ),
@@ -98,34 +95,9 @@ def classify_linux(facts: LinuxFacts, lowers: tuple[InterfaceClass, ...] = ()) -
     return "other"
 
 
-def parse_hardware_ports(text: str) -> dict[str, str]:
-    """Map device names to port names from `networksetup -listallhardwareports`."""
-    ports: dict[str, str] = {}
-    port = ""
-    for line in text.splitlines():
-        key, _, value = line.partition(":")
-        if key.strip() == "Hardware Port":
-            port = value.strip()
-        elif key.strip() == "Device" and port and value.strip():
-            ports[value.strip()] = port
-            port = ""
-    return ports
-
-
-def classify_macos(name: str, port: str | None) -> InterfaceClass:
-    """Return the class of an interface, by the name of its hardware port where it has one."""
-    if name.startswith("lo"):
-        return "loopback"
-    if port is None:
-        return "virtual" if _VIRTUAL_NAME.match(name) or name.startswith("bridge") else "other"
-    lowered = port.lower()
-    if "thunderbolt" in lowered and "ethernet" not in lowered:
-        return "thunderbolt"
-    if "wi-fi" in lowered or "airport" in lowered:
-        return "wifi"
-    if "ethernet" in lowered or "lan" in lowered:
-        return "ethernet"
-    return "other"
+def _speed(text: str) -> int:
+    # Unknown is -1, or as older kernels print that, 2**32 - 1.
+    return int(text) if text.isascii() and text.isdigit() and int(text) < _UNKNOWN_SPEED else 0
 
 
 def _read(path: Path) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from ipaddress import (
@@ -19,17 +18,15 @@ from typing import Final, TypeAlias
 
 import ifaddr
 import msgspec
-from loguru import logger
 
 from node.errors import NoUsableInterface, UnknownInterface
 from node.interface_class import (
     RANK,
     LinuxFacts,
     classify_linux,
-    classify_macos,
-    parse_hardware_ports,
     read_sysfs,
 )
+from node.interface_macos import MacFacts, classify_macos, read_macos
 from protocols.gossip import InterfaceClass, InterfaceRecord
 from protocols.link import LinkEnd
 
@@ -47,7 +44,6 @@ _SYSFS: Final = Path("/sys/class/net")
 _IF_INET6: Final = Path("/proc/net/if_inet6")
 _IFA_UNREADY: Final = 0x40 | 0x08
 """IFA_F_TENTATIVE and IFA_F_DADFAILED."""
-_NETWORKSETUP_TIMEOUT_S: Final = 5.0
 
 Address: TypeAlias = IPv4Interface | IPv6Interface
 
@@ -97,27 +93,21 @@ def list_interfaces(
     Blocks for milliseconds on Linux, and for the time of one `networksetup` on macOS: call it in a
     thread.
     """
-    ports = _hardware_ports() if sys.platform == "darwin" else {}
     unready = _unready_addresses()
+    adapters = tuple(ifaddr.get_adapters())
+    hardware = _hardware(tuple(adapter.name for adapter in adapters))
     interfaces: list[Interface] = []
-    for adapter in ifaddr.get_adapters():
+    for adapter in adapters:
         found = [
             (ip.ip if isinstance(ip.ip, str) else ip.ip[0], ip.network_prefix) for ip in adapter.ips
         ]
         addresses = usable_addresses(
             each for each in found if (adapter.name, each[0]) not in unready
         )
-        if not addresses:
-            continue
-        if sys.platform == "darwin":
-            klass, up, speed = classify_macos(adapter.name, ports.get(adapter.name)), True, 0
-        else:
-            facts = read_sysfs(_SYSFS, adapter.name)
-            klass, up, speed = _classify(facts, _SYSFS), facts.up, facts.speed_mbps
-        if up:
-            index = adapter.index or 0
+        if addresses and adapter.name in hardware:
+            klass, speed = hardware[adapter.name]
             klass = classes.get(adapter.name, klass)
-            interfaces.append(Interface(adapter.name, klass, addresses, speed, index))
+            interfaces.append(Interface(adapter.name, klass, addresses, speed, adapter.index or 0))
     return tuple(sorted(interfaces, key=lambda each: (RANK[each.klass], each.name)))
 
 
@@ -246,16 +236,19 @@ def _unready_addresses() -> frozenset[tuple[str, str]]:
         return frozenset()
 
 
-def _hardware_ports() -> dict[str, str]:
-    try:
-        listing = subprocess.run(
-            ["/usr/sbin/networksetup", "-listallhardwareports"],
-            capture_output=True,
-            text=True,
-            timeout=_NETWORKSETUP_TIMEOUT_S,
-            check=True,
-        )
-    except (OSError, subprocess.SubprocessError) as error:
-        logger.warning("networksetup failed ({}): interfaces are classed by name only", error)
-        return {}
-    return parse_hardware_ports(listing.stdout)
+def _hardware(names: tuple[str, ...]) -> dict[str, tuple[InterfaceClass, int]]:
+    """Return class and speed of the interfaces that are up and of use."""
+    hardware: dict[str, tuple[InterfaceClass, int]] = {}
+    if sys.platform == "darwin":
+        ports, all_facts = read_macos(names)
+        for name in names:
+            facts = all_facts.get(name, MacFacts())
+            klass = classify_macos(name, ports, facts)
+            if klass is not None and facts.up:
+                hardware[name] = klass, facts.speed_mbps
+        return hardware
+    for name in names:
+        facts = read_sysfs(_SYSFS, name)
+        if facts.up:
+            hardware[name] = _classify(facts, _SYSFS), facts.speed_mbps
+    return hardware

@@ -128,6 +128,14 @@ def test_table_and_exit_code(baton: Baton, monkeypatch: pytest.MonkeyPatch) -> N
     well = baton("doctor")
     assert well.exit_code == 0
     assert "loopback: 127.0.0.1" in well.stdout
+    monkeypatch.delenv("BATON_INTERFACES")
+    named = baton("doctor", "--interface", "lo", "--json")
+    checked = [each["name"] for each in json.loads(named.stdout)["checks"]]
+    assert [name for name in checked if "interface" in name] == ["interface lo"]
+    unknown = baton("doctor", "--interface", "lo", "--interface", "no-such", "--json")
+    assert unknown.exit_code == 1
+    assert "no-such" in unknown.stdout
+    monkeypatch.setenv("BATON_INTERFACES", "lo")
     monkeypatch.setenv("BATON_ROLE", "boss")
     broken = baton("doctor")
     assert broken.exit_code == 1

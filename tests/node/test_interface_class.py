@@ -4,8 +4,6 @@ from node.interface_class import (
     RANK,
     LinuxFacts,
     classify_linux,
-    classify_macos,
-    parse_hardware_ports,
     read_sysfs,
 )
 
@@ -41,6 +39,17 @@ CASES = {
     "docker": ({"files": UP, "device": False, "dirs": ["bridge"]}, "virtual"),
     "tun": ({"files": {"type": "65534", "flags": "0x1"}, "device": False}, "virtual"),
     "modem": ({"files": {"type": "512", "flags": "0x1"}, "driver": "option"}, "other"),
+    "wifi with nothing but phy80211": (
+        {"files": UP, "driver": "mt7921e", "dirs": ["phy80211"]},
+        "wifi",
+    ),
+    "USB ethernet": ({"files": {**UP, "speed": "2500"}, "driver": "r8152"}, "ethernet"),
+    "thunderbolt, as newer kernels name it": (
+        {"files": UP, "driver": "thunderbolt_net"},
+        "thunderbolt",
+    ),
+    "wireguard": ({"files": {"type": "65534", "flags": "0x91"}, "device": False}, "virtual"),
+    "veth": ({"files": UP, "device": False}, "virtual"),
     "infiniband": ({"files": {"type": "32", "flags": "0x1"}, "driver": "mlx5"}, "ethernet"),
 }
 
@@ -79,59 +88,37 @@ def test_interface_that_sysfs_does_not_show_is_other(tmp_path):
     assert classify_linux(LinuxFacts()) == "other"
 
 
+@pytest.mark.parametrize("lower", ["bond", "vlan", "macvlan", "bridge"])
+def test_what_is_built_on_hardware_is_of_its_class(tmp_path, lower):
+    fabricate(tmp_path, "e0", files=UP, driver="thunderbolt-net")
+    root = fabricate(tmp_path, lower, files=UP, device=False, lowers=["e0"])
+    facts = read_sysfs(root, lower)
+    assert classify_linux(facts, (classify_linux(read_sysfs(root, "e0")),)) == "thunderbolt"
+
+
+def test_bridge_on_hardware_stays_that_beside_guests(tmp_path):
+    root = fabricate(tmp_path, "br0", files=UP, device=False, lowers=["e0", "vnet0"])
+    assert classify_linux(read_sysfs(root, "br0"), ("ethernet", "virtual")) == "ethernet"
+
+
+@pytest.mark.parametrize("speed", ["-1", "4294967295", "", "fast"])
+def test_speed_that_the_driver_does_not_know_is_none(tmp_path, speed):
+    root = fabricate(tmp_path, "e0", files={**UP, "speed": speed}, driver="igc")
+    assert read_sysfs(root, "e0").speed_mbps == 0
+
+
+def test_speed_that_cannot_be_read_is_none(tmp_path):
+    # Reading it fails with EINVAL while there is no carrier, as reading a directory fails here.
+    root = fabricate(tmp_path, "e0", files=UP, driver="igc", dirs=["speed"])
+    assert read_sysfs(root, "e0").speed_mbps == 0
+
+
 def test_bond_is_as_good_as_its_worst_member(tmp_path):
     root = fabricate(tmp_path, "bond0", files=UP, device=False, lowers=["e0", "e1"])
     facts = read_sysfs(root, "bond0")
     assert facts.lowers == ("e0", "e1")
     assert classify_linux(facts, ("ethernet", "wifi")) == "wifi"
     assert classify_linux(facts, ("virtual", "virtual")) == "virtual"
-
-
-LISTING = """
-Hardware Port: Ethernet Adapter (en4)
-Device: en4
-Ethernet Address: 1a:2b:3c:4d:5e:6f
-
-Hardware Port: Thunderbolt Bridge
-Device: bridge0
-Ethernet Address: 36:c1:d2:e3:f4:05
-
-Hardware Port: Wi-Fi
-Device: en0
-Ethernet Address: a4:83:e7:01:02:03
-
-Hardware Port: Thunderbolt Ethernet Slot 1
-Device: en7
-Ethernet Address: 00:11:22:33:44:55
-
-VLAN Configurations
-===================
-"""
-
-
-def test_macos_class_comes_from_the_hardware_port():
-    ports = parse_hardware_ports(LISTING)
-    assert ports == {
-        "en4": "Ethernet Adapter (en4)",
-        "bridge0": "Thunderbolt Bridge",
-        "en0": "Wi-Fi",
-        "en7": "Thunderbolt Ethernet Slot 1",
-    }
-    names = ("en4", "bridge0", "en0", "en7", "lo0", "utun3", "bridge100", "fw0")
-    assert [classify_macos(name, ports.get(name)) for name in names] == [
-        "ethernet",
-        "thunderbolt",
-        "wifi",
-        "ethernet",
-        "loopback",
-        "virtual",
-        "virtual",
-        "other",
-    ]
-
-
-def test_odd_listing_is_read_as_far_as_it_goes():
-    assert parse_hardware_ports("Device: en9\nHardware Port:\nDevice: en8\nnonsense") == {}
 
 
 def test_virtual_ranks_last():
