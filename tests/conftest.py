@@ -1,11 +1,16 @@
 """Fixtures that many tests share."""
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
 
 from engines.checkpoints import import_smollm2
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # As for what a shell runs in the background; commands that tests interrupt would inherit it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
