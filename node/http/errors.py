@@ -9,6 +9,7 @@ import msgspec
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Route
 
 from protocols.chat import ChatFailed, ErrorType
 
@@ -110,17 +111,25 @@ async def on_api_error(request: Request, error: Exception) -> Response:
 async def on_http_exception(request: Request, error: Exception) -> Response:
     """Answer an unknown path or a wrong method, which the router raises, as OpenAI does."""
     assert isinstance(error, HTTPException)
+    headers = dict(error.headers or {})
     where = f"{request.method} {request.url.path}"
     if error.status_code == HTTPStatus.NOT_FOUND:
         message, code = f"There is nothing at {where}.", "unknown_url"
     elif error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
-        allowed = (error.headers or {}).get("Allow", "another method")
+        # The router names those of the first route of the path alone.
+        allowed = ", ".join(sorted(_methods(request)))
+        headers["Allow"] = allowed
         message = f"{request.url.path} does not answer {request.method}; it answers {allowed}."
         code = "method_not_allowed"
     else:
         message, code = error.detail, None
-    headers = dict(error.headers) if error.headers else None
     return error_response(ApiError(message, status=error.status_code, code=code), headers)
+
+
+def _methods(request: Request) -> set[str]:
+    routes = [each for each in request.app.routes if isinstance(each, Route)]
+    matching = [each for each in routes if each.path_regex.match(request.url.path)]
+    return {method for each in matching for method in each.methods or ()}
 
 
 async def on_unexpected(request: Request, error: Exception) -> Response:

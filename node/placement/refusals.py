@@ -32,7 +32,7 @@ _MAX_NAMED: Final = 4
 
 def not_on_disk(nodes: Sequence[NodeRecord], wish: Place) -> Refused:
     """Say that none of the nodes that were considered has the model."""
-    able = _named([node.host for node in nodes if node.engines])
+    able = _named(list(dict.fromkeys(node.host for node in nodes if node.engines)))
     where = f"node {wish.node} does not have" if wish.node else "no node has"
     remedy = f"`baton models add DIR` on one of {able}" if able else "start a node with an engine"
     return Refused("not_on_disk", f"{where} {wish.model} on disk", remedy)

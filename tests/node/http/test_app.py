@@ -232,6 +232,22 @@ async def test_wrong_paths_and_methods_are_error_objects(
     assert ("allow" in response.headers) == (status == 405)
 
 
+@pytest.mark.parametrize(
+    ("path", "methods"),
+    [
+        ("/v1/instances", "GET, HEAD, POST"),
+        ("/v1/instances/mlx-1", "DELETE, GET, HEAD"),
+        ("/v1/links", "DELETE, GET, HEAD, POST"),
+    ],
+)
+async def test_wrong_method_is_told_of_all_that_there_are(
+    client: httpx.AsyncClient, path: str, methods: str
+):
+    response = await client.put(path)
+    assert response.headers["allow"] == methods
+    assert f"it answers {methods}." in response.json()["error"]["message"]
+
+
 async def test_models(client: httpx.AsyncClient) -> None:
     listing = (await client.get("/v1/models")).json()
     assert listing["object"] == "list"
