@@ -15,8 +15,9 @@ from node.election.terms import round_of
 
 __all__ = ["ROUNDS_AHEAD", "TermHorizon"]
 
-ROUNDS_AHEAD: Final = 4096
-"""More than an hour of one election a second, by the other half of a cluster that was split."""
+ROUNDS_AHEAD: Final = 1 << 16
+"""What a node that has been alone so far may have to catch up with: years of elections. A node that
+took in no term of its cluster's would stay the master of itself."""
 _ROUNDS_PER_S: Final = 1.0
 
 
