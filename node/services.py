@@ -53,7 +53,9 @@ def connect(
     planner = Planner(cluster, instances, policy)
     decoder = Decoder(lambda model: instances.find(model, "decode"), planner)
     prefills = PrefillService(
-        lambda model: instances.find(model, "prefill"), overlap=config.overlap
+        lambda model: instances.find(model, "prefill"),
+        cluster.host.warden,
+        overlap=config.overlap,
     )
     orders = OrderTaker(cluster, instances, store, config.memory)
     placement = PlacementService(cluster, orders)

@@ -16,11 +16,12 @@ from node.prefill.engine import prefill_here
 from node.prefill.remote import prefill_there
 from node.prefill.transfer import Progress, Transfer, inject_all
 from node.routing import DecodeChoice, LinkState, PrefillCandidate, PrefillPolicy, rank_prefill
+from node.transport.conduct import Offence
 from node.transport.errors import ConnectionLost, TransportError
 from node.transport.streams import ByteStream
 from protocols.cache import CacheLayout
 from protocols.chat import PrefillPolicy as Wish
-from protocols.kv_prefill.messages import Codec, Request
+from protocols.kv_prefill.messages import PROTOCOL_ID, Codec, Request
 
 __all__ = ["Candidate", "Plan", "Planner"]
 
@@ -148,6 +149,9 @@ class Planner:
             async with prefill_there(open_stream, candidate.peer_id, request, layout) as source:
                 result = await inject_all(source, handle, request.end, patience, progress)
             result.link_lost = source.link_lost and not result.complete
+            if source.violation:
+                said = f"{PROTOCOL_ID}: {source.violation}"
+                self._cluster.host.warden.report(candidate.peer_id, Offence.MALFORMED, said)
         except TransportError as error:
             lost = isinstance(error, ConnectionLost)
             result = Transfer(reason=str(error), link_lost=lost, usable_end=request.start)

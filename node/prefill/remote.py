@@ -29,6 +29,8 @@ class RemotePrefill:
         self._broken = False
         self.link_lost = False
         """Whether it was the connection that ended, and not the node's word."""
+        self.violation = ""
+        """What the node said that none may; empty as long as it kept to the protocol."""
 
     @property
     def coverage(self) -> Coverage:
@@ -57,6 +59,7 @@ class RemotePrefill:
             self.link_lost = isinstance(error, ConnectionLost)
             return self._break_off(f"{error}; {self._progress()}", retryable=True)
         except ProtocolError as error:
+            self.violation = str(error)
             return self._break_off(f"it broke the protocol: {error}", retryable=False)
 
     def _break_off(self, reason: str, *, retryable: bool) -> TransferFailed:

@@ -12,6 +12,7 @@ from loguru import logger
 from node.errors import EngineDied, InstanceNotReady
 from node.instances.instance import Instance
 from node.prefill.engine import EnginePrefill, prefill_here
+from node.transport.conduct import Conduct, Offence
 from node.transport.errors import TransportError
 from node.transport.streams import ByteStream
 from protocols.errors import ProtocolError
@@ -22,7 +23,7 @@ from protocols.kv_prefill.client import (
     Refused,
     TransferFailed,
 )
-from protocols.kv_prefill.messages import Failed, Refuse, Request
+from protocols.kv_prefill.messages import PROTOCOL_ID, Failed, Refuse, Request
 from protocols.kv_prefill.server import Server
 
 __all__ = ["PrefillService"]
@@ -41,12 +42,16 @@ class PrefillService:
 
     Args:
         find: returns a ready prefill instance of a model, or `None`.
+        conduct: told of clients that send nonsense.
         overlap: send chunks while later ones are computed; without, everything is computed first,
             which is of use only to measure what overlap is worth.
     """
 
-    def __init__(self, find: Callable[[str], Instance | None], *, overlap: bool = True) -> None:
+    def __init__(
+        self, find: Callable[[str], Instance | None], conduct: Conduct, *, overlap: bool = True
+    ) -> None:
         self._find = find
+        self._conduct = conduct
         self._overlap = overlap
         self._running: dict[_Key, trio.CancelScope] = {}
 
@@ -107,6 +112,7 @@ class PrefillService:
             await stream.reset()
         except ProtocolError as error:
             logger.warning("{} sent no valid prefill request: {}", stream.peer_id, error)
+            self._conduct.report(stream.peer_id, Offence.MALFORMED, f"{PROTOCOL_ID}: {error}")
             await stream.send(server.refuse(Refuse("bad_request", str(error))))
         return server.request
 

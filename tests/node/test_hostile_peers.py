@@ -21,12 +21,14 @@ from node import host as host_module
 from node.libp2p_seam import negotiate
 from node.membership import pubsub as pubsub_module
 from node.offences import LIMIT
+from node.prefill.server import PrefillService
 from node.routes import Route, parse_address
 from node.transport import inbound, negotiation
 from node.transport.conduct import Offence
 from node.transport.errors import TransportError
 from protocols.errors import Malformed
 from protocols.gossip import Heartbeat, Leave
+from protocols.kv_prefill.messages import PROTOCOL_ID as PREFILL
 from tests.node.test_host import ECHO, ask, echo, gossiping, running, until
 from tests.support.records import node_record
 
@@ -168,6 +170,18 @@ async def test_nonsense_in_the_negotiation_of_streams(nonsense):
         for _ in range(ENOUGH):
             stream = await here.link.connection.new_stream()
             await stream.write(nonsense)
+        await here.until_banned()
+
+
+async def test_nonsense_in_place_of_prefill_requests():
+    async with scene() as here:
+        service = PrefillService(lambda _: None, here.victim.warden)
+        here.victim.set_handler(PREFILL, service.serve)
+        for _ in range(ENOUGH):
+            stream = await here.attacker.open_stream(here.victim.peer_id, PREFILL)
+            await stream.send(b"\x00\x00\x00\x02\xc1\xc1")
+            with suppress(TransportError):
+                assert b"bad_request" in await stream.read_exactly(40)
         await here.until_banned()
 
 

@@ -18,6 +18,7 @@ from node.transport.streams import BytesLike, ByteStream
 from protocols.cache import AttentionLayer, CacheLayout
 from protocols.engine import NodeMessage
 from protocols.framing import encode_frame
+from protocols.kv_prefill.client import Client, Completed, TransferFailed
 from protocols.kv_prefill.codec import encode_chunk
 from protocols.kv_prefill.messages import (
     Accept,
@@ -153,6 +154,26 @@ async def test_what_is_missing_is_told_and_the_rest_is_kept(
     assert result.usable_end == 4
     assert reason in result.reason
     assert stream.ended == ("closed" if data.endswith(frame(DONE)) else "reset")
+
+
+@pytest.mark.parametrize(
+    ("data", "then", "kept"),
+    [
+        (PART + ACCEPT, None, False),
+        (b"\xff" * 64, None, False),
+        (PART, StreamClosed("closed"), True),
+        (PART, StreamReset("it was reset"), True),
+        (ALL + frame(DONE), None, True),
+    ],
+)
+async def test_only_what_no_node_may_say_is_held_against_it(
+    data: bytes, then: TransportError | None, kept: bool, autojump_clock: MockClock
+):
+    stream = cast("ByteStream", ScriptedStream(data, then))
+    source = RemotePrefill(stream, Client(REQUEST, LAYOUT))
+    while not isinstance(await source.next_event(), TransferFailed | Completed):
+        continue
+    assert (source.violation == "") == kept
 
 
 async def test_silence_before_the_answer_ends_when_the_caller_says(autojump_clock: MockClock):
