@@ -328,7 +328,7 @@ class Cluster:
                     record.peer_id, record.addresses, record.incarnation, record.interfaces
                 )
             if event.change is Change.LEFT:
-                self._discovery.forget(event.peer_id)
+                self._discovery.left(event.peer_id)
         for listener in self._listeners:
             listener(event)
         self._notify()

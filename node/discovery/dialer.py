@@ -116,8 +116,21 @@ class Dialer:
             known.pinned = (*known.pinned, address)
             known.poke()
 
+    def left(self, peer_id: str) -> None:
+        """Stop dialling a peer that has said goodbye, except at pinned addresses.
+
+        Nothing but this node may ever tell that such a peer is back.
+        """
+        known = self._known.get(peer_id)
+        if known is None or not known.pinned:
+            self.forget(peer_id)
+            return
+        known.addresses = known.interfaces = ()
+        # That it does not answer is no news.
+        known.failures = _WARN_AT_FAILURE
+
     def forget(self, peer_id: str) -> None:
-        """Stop dialling a peer that has left for good, or that is none of ours."""
+        """Stop dialling a peer that is none of ours, or long gone."""
         known = self._known.pop(peer_id, None)
         if known is not None:
             known.scope.cancel()

@@ -111,6 +111,11 @@ class Discovery:
         if self._dialer is not None:
             self._dialer.learn(peer_id, addresses, incarnation, interfaces)
 
+    def left(self, peer_id: str) -> None:
+        """Stop dialling a peer that has said goodbye, unless the user named it."""
+        if self._dialer is not None:
+            self._dialer.left(peer_id)
+
     def forget(self, peer_id: str) -> None:
         """Stop dialling a peer until it is found again."""
         if self._dialer is not None:

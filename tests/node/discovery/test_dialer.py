@@ -333,3 +333,27 @@ async def test_thousands_of_false_announcements_delay_no_true_member(clock):
 
     await dialling(host, run)
     assert most <= 16
+
+
+@pytest.mark.parametrize("pinned", [True, False])
+async def test_peer_that_said_goodbye_is_dialled_again_only_where_the_user_named_it(clock, pinned):
+    host = SimulatedHost()
+    host.answering = {WIRED}
+
+    async def run(dialer):
+        dialer.learn("b", (WIRED, WIRELESS), 1, INTERFACES)
+        if pinned:
+            dialer.pin("b", WIRED)
+        await trio.sleep(1)
+        host.answering.clear()
+        host.links.clear()
+        dialer.left("b")
+        dialer.poke("b")
+        host.dialled.clear()
+        await trio.sleep(60)
+        assert {address for _, address in host.dialled} == ({WIRED} if pinned else set())
+        host.answering.add(WIRED)
+        await trio.sleep(30)
+        assert host.linked() == ({WIRED} if pinned else set())
+
+    await dialling(host, run)
