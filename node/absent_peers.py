@@ -32,5 +32,5 @@ async def forget_absent_peers(swarm: Swarm) -> None:
         was_absent, absent = absent, frozenset(store.peer_ids()) - present
         for peer in was_absent & absent:
             store.clear_peerdata(peer)
-            # What it does is to drop the peer from every table of the auto-connector's.
-            swarm.auto_connector.record_successful_connection(peer)
+        # It notes disconnections of peers that the store has lost already, too.
+        swarm.auto_connector.clear_all_cooldowns()
