@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -45,6 +46,8 @@ class Identity:
     def __init__(self, directory: Path, key_pair: KeyPair, state: _State) -> None:
         self._directory = directory
         self._state = state
+        # The term and the incarnation are persisted by threads of their own, into one file.
+        self._saving = threading.Lock()
         self.key_pair = key_pair
         self.peer_id: str = ID.from_pubkey(key_pair.public_key).to_base58()
 
@@ -57,21 +60,33 @@ class Identity:
         return self._state.term
 
     def save_term(self, term: int) -> None:
-        """Persist a higher election term; a lower one is ignored. Blocks on the disk."""
-        if term > self._state.term:
-            self._save(msgspec.structs.replace(self._state, term=term))
+        """Persist a higher election term; a lower one is ignored. Blocks on the disk.
+
+        Raises:
+            UnusableDataDirectory: the disk does not take it.
+        """
+        with self._saving:
+            if term > self._state.term:
+                self._save(msgspec.structs.replace(self._state, term=term))
 
     def raise_incarnation(self, heard: int) -> int:
         """Persist an incarnation above one that peers have heard of, and return it.
 
         They have if the state file was lost and the clock is behind. Blocks on the disk.
+
+        Raises:
+            UnusableDataDirectory: the disk does not take it.
         """
-        if heard >= self._state.incarnation:
-            self._save(msgspec.structs.replace(self._state, incarnation=heard + 1))
-        return self._state.incarnation
+        with self._saving:
+            if heard >= self._state.incarnation:
+                self._save(msgspec.structs.replace(self._state, incarnation=heard + 1))
+            return self._state.incarnation
 
     def _save(self, state: _State) -> None:
-        _write_atomically(self._directory / _STATE_FILE, msgspec.json.encode(state))
+        try:
+            _write_atomically(self._directory / _STATE_FILE, msgspec.json.encode(state))
+        except OSError as error:
+            raise _unusable(self._directory, error) from error
         self._state = state
 
     def _begin(self) -> None:

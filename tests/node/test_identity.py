@@ -1,5 +1,7 @@
+import errno
 import os
 import stat
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -43,6 +45,35 @@ def test_term_survives_a_restart_and_never_falls(tmp_path):
         assert identity.term == 7
     with open_identity(tmp_path) as identity:
         assert identity.term == 7
+
+
+def test_numbers_persisted_from_several_threads_at_once_are_all_kept(tmp_path):
+    with open_identity(tmp_path) as identity, ThreadPoolExecutor(8) as threads:
+        before = identity.incarnation
+        saves = [
+            threads.submit(save, number)
+            for number in range(1, 41)
+            for save in (
+                identity.save_term,
+                lambda raised: identity.raise_incarnation(before + raised),
+            )
+        ]
+        for save in saves:
+            save.result()
+    with open_identity(tmp_path) as identity:
+        assert identity.term == 40
+        assert identity.incarnation == before + 42
+
+
+def test_disk_that_takes_no_more_is_told(tmp_path, monkeypatch):
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with open_identity(tmp_path) as identity:
+        monkeypatch.setattr("os.fsync", full)
+        with pytest.raises(UnusableDataDirectory, match="No space left"):
+            identity.save_term(7)
+        assert identity.term == 0
 
 
 def test_second_user_of_a_directory_is_told_what_to_do(tmp_path):
