@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 from node.errors import EngineDied, EngineRequestFailed
 from node.instances.connection import RequestHandle
@@ -57,14 +57,10 @@ class EnginePrefill:
         self._handle = handle
         self._instance = instance
         self._accepted = False
-        self._unacknowledged = 0
 
     async def next_event(self) -> Event:
         """See `PrefillSource.next_event`."""
         try:
-            if self._unacknowledged:
-                size, self._unacknowledged = self._unacknowledged, 0
-                await self._handle.send(Acknowledge(request=self._handle.id, size=size))
             while True:
                 message, payload = await self._handle.receive()
                 match message:
@@ -73,7 +69,6 @@ class EnginePrefill:
                         return Accepted(self._accept(message))
                     case PrefillChunk():
                         self.coverage.add(message.chunk)
-                        self._unacknowledged = message.chunk.size
                         return ChunkArrived(message.chunk, payload)
                     case PrefillFinished():
                         return self._finished(message)
@@ -85,6 +80,11 @@ class EnginePrefill:
             if self._accepted:
                 return TransferFailed(error.problem, retryable=True)
             return Refused(Refuse("not_ready", error.problem, retryable=True))
+
+    async def release(self, chunk: ChunkArrived) -> None:
+        """See `PrefillSource.release`. That the engine has died is for `next_event` to tell."""
+        with suppress(EngineDied):
+            await self._handle.send(Acknowledge(request=self._handle.id, size=chunk.chunk.size))
 
     def _accept(self, message: PrefillStarted) -> Accept:
         return Accept(

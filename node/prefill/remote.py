@@ -10,7 +10,7 @@ from node.transport.errors import ConnectionLost, StreamClosed, TransportError
 from node.transport.streams import ByteStream
 from protocols.cache import CacheLayout
 from protocols.errors import ProtocolError
-from protocols.kv_prefill.client import Client, Event, TransferFailed
+from protocols.kv_prefill.client import ChunkArrived, Client, Event, TransferFailed
 from protocols.kv_prefill.coverage import Coverage
 from protocols.kv_prefill.messages import PROTOCOL_ID, Request
 
@@ -61,6 +61,9 @@ class RemotePrefill:
         except ProtocolError as error:
             self.violation = str(error)
             return self._break_off(f"it broke the protocol: {error}", retryable=False)
+
+    async def release(self, chunk: ChunkArrived) -> None:
+        """See `PrefillSource.release`: each chunk here has memory of its own."""
 
     def _break_off(self, reason: str, *, retryable: bool) -> TransferFailed:
         self._broken = True

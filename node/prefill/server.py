@@ -140,7 +140,8 @@ class PrefillService:
                     if self._overlap:
                         await _send_chunk(stream, server, event)
                     else:
-                        held.append(event)
+                        held.append(ChunkArrived(event.chunk, memoryview(bytes(event.payload))))
+                    await source.release(event)
                 case Completed():
                     for chunk in held:
                         await _send_chunk(stream, server, chunk)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from protocols.kv_prefill.client import Event
+from protocols.kv_prefill.client import ChunkArrived, Event
 from protocols.kv_prefill.coverage import Coverage
 
 __all__ = ["PrefillSource"]
@@ -21,7 +21,14 @@ class PrefillSource(Protocol):
     async def next_event(self) -> Event:
         """Wait for the next event. The last one is `Refused`, `Completed` or `TransferFailed`.
 
-        A chunk's payload is the caller's. Asking for the next event says that the chunk before
-        has been dealt with.
+        The payload of a chunk stays as it is until the chunk is released. Any number of chunks may
+        be held at a time, but a source whose chunks are not released stops computing at some point.
+        """
+        ...
+
+    async def release(self, chunk: ChunkArrived) -> None:
+        """Say that a chunk has been dealt with: the memory of its payload may take another's.
+
+        Once for each chunk, in any order; not for those that are left when the source is left.
         """
         ...

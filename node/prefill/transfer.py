@@ -92,6 +92,8 @@ async def inject_all(
             result.reason = f"it sent nothing for {timeout:.0f} s"
             break
         finished = await _take(event, handle, end, result, clock)
+        if isinstance(event, ChunkArrived):
+            await source.release(event)
         timeout = STALL_TIMEOUT_S
         usable = source.coverage.usable_end
         if usable > result.usable_end:
