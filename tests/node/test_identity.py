@@ -55,7 +55,7 @@ def test_numbers_persisted_from_several_threads_at_once_are_all_kept(tmp_path):
             for number in range(1, 41)
             for save in (
                 identity.save_term,
-                lambda raised: identity.raise_incarnation(before + raised),
+                lambda term: identity.raise_incarnation(before + term),
             )
         ]
         for save in saves:
