@@ -40,6 +40,7 @@ lint: $(READY_DEV)
 
 bench: $(READY)
 	$(BIN)/python -m bench.transport
+	$(BIN)/baton bench kv
 	$(BIN)/baton bench prefill
 
 clean:

@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.prefill import PrefillReport, measure_prefill, prompt_of
+from cli.bench_kv import kv
 from cli.local_pair import demo_prompt, local_pair
 from node.models import BUNDLED_MODEL
 
@@ -17,6 +18,9 @@ __all__ = ["bench"]
 @click.group()
 def bench() -> None:
     """Measure, each time against a reference in the same run."""
+
+
+bench.add_command(kv)
 
 
 @bench.command()

@@ -34,6 +34,7 @@ __all__ = [
     "default_models_dir",
     "load_config",
     "parse_api",
+    "parse_size",
 ]
 
 DEFAULT_API: Final = "127.0.0.1:52415"
@@ -154,7 +155,7 @@ def load_config(
             "api_port": api_port,
             "data_dir": str(data_dir),
             "models_dir": str(models_dir),
-            "memory": _parse_size(merged.get("memory", 0)),
+            "memory": parse_size(merged.get("memory", 0)),
         },
         NodeConfig,
         dec_hook=_expand_path,
@@ -238,7 +239,7 @@ def _check(layer: Mapping[str, object], source: str, *, strict: bool = True) -> 
     try:
         settings = msgspec.convert(layer, Settings, strict=strict)
         if settings.memory is not UNSET:
-            _parse_size(settings.memory)
+            parse_size(settings.memory)
         if settings.api is not UNSET:
             parse_api(settings.api)
     except (msgspec.ValidationError, ConfigError) as error:
@@ -256,8 +257,12 @@ def _items(settings: Settings) -> list[tuple[str, object]]:
     return [(key, getattr(settings, key)) for key in Settings.__struct_fields__]
 
 
-def _parse_size(value: object) -> int:
-    """Return a size in bytes. K, M, G, T are powers of 1,000, and of 1,024 with an i."""
+def parse_size(value: object) -> int:
+    """Return a size in bytes. K, M, G, T are powers of 1,000, and of 1,024 with an i.
+
+    Raises:
+        ConfigError: it is not of that form.
+    """
     if isinstance(value, int):
         return value
     match = _SIZE.fullmatch(str(value).strip())

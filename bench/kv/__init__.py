@@ -1,0 +1,1 @@
+"""How fast a KV cache moves between two nodes, against other ways to move the same bytes."""
