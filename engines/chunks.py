@@ -2,27 +2,43 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
+from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Final
 
-import msgspec
 import numpy as np
 from loguru import logger
 
 from engines.channel import NodeChannel
 from protocols.engine import Failed, PrefillChunk, PrefillFinished, PrefillStarted
 from protocols.kv_prefill.codec import encode_chunk
-from protocols.kv_prefill.messages import Codec, Timings
+from protocols.kv_prefill.messages import Chunk, Codec, Timings
 
 __all__ = ["ChunkSender"]
 
-MAX_UNACKNOWLEDGED = 128 << 20
-"""Bytes of one request's chunks, raw, between the engine's step and the node's network."""
+MAX_UNACKNOWLEDGED = 64 << 20
+"""Bytes of one request's chunks, raw, between the engine's step and the node's network. They keep a
+link of 10 Gbit/s busy for 50 ms."""
+
+ENCODERS: Final = max(2, min(4, (os.cpu_count() or 2) // 2))
+"""Threads that encode. More would take from the computation what the link cannot use."""
 
 
-class _Transfer(msgspec.Struct):
+class _Piece:
+    """One chunk between `emit` and the channel."""
+
+    def __init__(self, layer: int, start: int, end: int, arrays: Sequence[np.ndarray]) -> None:
+        self.layer, self.start, self.end, self.arrays = layer, start, end, arrays
+        self.encoded: tuple[Chunk, list[memoryview]] | None = None
+
+
+@dataclass
+class _Transfer:
     """What is known of one request's chunks."""
 
     received_at: float
@@ -30,8 +46,10 @@ class _Transfer(msgspec.Struct):
     finished_at: float = 0.0
     first_chunk_at: float = 0.0
     codec: Codec = "raw"
-    encoding: int = 0
-    """Chunks between `emit` and the channel."""
+    pieces: deque[_Piece] = field(default_factory=deque)
+    """In the order in which they were emitted, and will be sent."""
+    sending: bool = False
+    """Whether a thread is giving the channel what was the first piece."""
     unacknowledged: int = 0
     chunks: int = 0
     raw_bytes: int = 0
@@ -45,12 +63,16 @@ class _Transfer(msgspec.Struct):
 class ChunkSender:
     """The engine process's `ChunkSink` (see `engines.base`).
 
+    Several threads encode at once, whichever requests the chunks are of. A request's chunks leave
+    in the order in which they were emitted all the same, so that the receiver can use a prefix of
+    the cache as soon as possible.
+
     Args:
         channel: where the messages go.
         threads: how many encode at once.
     """
 
-    def __init__(self, channel: NodeChannel, threads: int = 1) -> None:
+    def __init__(self, channel: NodeChannel, threads: int = ENCODERS) -> None:
         self._channel = channel
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="chunk-encoder")
         self._state = threading.Condition()
@@ -85,9 +107,10 @@ class ChunkSender:
             )
             if transfer.discarded:
                 return
-            transfer.encoding += 1
+            piece = _Piece(layer, start, end, arrays)
+            transfer.pieces.append(piece)
             transfer.unacknowledged += size
-        job = self._pool.submit(self._encode, request, transfer, layer, start, end, arrays)
+        job = self._pool.submit(self._encode, request, transfer, piece)
         job.add_done_callback(lambda done: self._fail_if_raised(request, done))
 
     def acknowledge(self, request: str, size: int) -> None:
@@ -128,36 +151,45 @@ class ChunkSender:
             self._state.notify_all()
         self._pool.shutdown(cancel_futures=True)
 
-    def _encode(
-        self,
-        request: str,
-        transfer: _Transfer,
-        layer: int,
-        start: int,
-        end: int,
-        arrays: Sequence[np.ndarray],
-    ) -> None:
+    def _encode(self, request: str, transfer: _Transfer, piece: _Piece) -> None:
         if transfer.discarded:
             return
         began = time.monotonic()
-        chunk, payload = encode_chunk(layer, start, end, arrays, transfer.codec)
-        encode_s = time.monotonic() - began
-        self._channel.send_bulk(request, PrefillChunk(request=request, chunk=chunk), payload)
+        encoded = encode_chunk(piece.layer, piece.start, piece.end, piece.arrays, transfer.codec)
+        chunk = encoded[0]
         with self._state:
-            transfer.encode_s += encode_s
-            transfer.first_chunk_at = transfer.first_chunk_at or time.monotonic()
-            transfer.chunks += 1
-            transfer.raw_bytes += chunk.raw_size
-            transfer.sent_bytes += chunk.size
+            transfer.encode_s += time.monotonic() - began
             # The node acknowledges what it sees: encoded bytes.
             transfer.unacknowledged -= chunk.raw_size - chunk.size
-            transfer.encoding -= 1
+            # What is not sent as it is need not be kept.
+            piece.encoded, piece.arrays = encoded, ()
             self._state.notify_all()
-            finished = self._take_if_finished(request, transfer)
-        if transfer.discarded:
-            self._channel.drop(request)
-        elif finished is not None:
-            self._channel.send_bulk(request, finished)
+        self._send_encoded(request, transfer)
+
+    def _send_encoded(self, request: str, transfer: _Transfer) -> None:
+        """Give the channel the pieces whose turn it is, unless another thread is doing it."""
+        while True:
+            with self._state:
+                if transfer.sending or transfer.discarded or not transfer.pieces:
+                    return
+                encoded = transfer.pieces[0].encoded
+                if encoded is None:
+                    return
+                transfer.pieces.popleft()
+                transfer.sending = True
+            chunk, payload = encoded
+            self._channel.send_bulk(request, PrefillChunk(request=request, chunk=chunk), payload)
+            with self._state:
+                transfer.sending = False
+                transfer.first_chunk_at = transfer.first_chunk_at or time.monotonic()
+                transfer.chunks += 1
+                transfer.raw_bytes += chunk.raw_size
+                transfer.sent_bytes += chunk.size
+                finished = self._take_if_finished(request, transfer)
+            if transfer.discarded:
+                self._channel.drop(request)
+            elif finished is not None:
+                self._channel.send_bulk(request, finished)
 
     def _fail_if_raised(self, request: str, job: Future[None]) -> None:
         if job.cancelled():
@@ -169,7 +201,7 @@ class ChunkSender:
             self._channel.send(Failed(request=request, code="engine", reason=repr(error)))
 
     def _take_if_finished(self, request: str, transfer: _Transfer) -> PrefillFinished | None:
-        if transfer.computed < 0 or transfer.encoding or transfer.discarded:
+        if transfer.computed < 0 or transfer.pieces or transfer.sending or transfer.discarded:
             return None
         del self._transfers[request]
         received = transfer.received_at

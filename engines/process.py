@@ -1,8 +1,8 @@
 """The engine process: `python -m engines.process ENGINE FD`.
 
 Started by a node with one end of a socketpair as file descriptor FD. The main thread runs the
-engine, a step at a time between messages; one thread reads the socket, one writes it, and one
-encodes chunks. When the node closes its end, or dies, the process ends at once.
+engine, a step at a time between messages; one thread reads the socket, one writes it, and some
+encode chunks. When the node closes its end, or dies, the process ends at once.
 """
 
 from __future__ import annotations
