@@ -5,6 +5,7 @@ Nothing is computed, so that what is measured is the way of the cache and not an
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
@@ -15,6 +16,7 @@ from protocols.cache import AttentionLayer, CacheLayout
 __all__ = [
     "BYTES_PER_TOKEN",
     "CHUNK_TOKENS",
+    "ENCODERS",
     "LAYOUT",
     "MODEL",
     "STEP_TOKENS",
@@ -35,6 +37,9 @@ STEP_TOKENS: Final = 4096
 """Tokens that vLLM on a GPU computes at once: as `GPU_STEP_TOKENS` in `engines.vllm.start`."""
 CHUNK_TOKENS: Final = 1024
 """Tokens per chunk at most: as `MAX_TOKENS` in `engines.vllm.handoff`."""
+
+ENCODERS: Final = max(2, min(4, (os.cpu_count() or 2) // 2))
+"""Threads that encode: as `ENCODERS` in `engines.chunks`."""
 
 _CHANNEL_SPREAD: Final = 0.4
 """Of the logarithm of the channels' scales. With it, `planes` makes the numbers 1.48 times smaller,

@@ -9,8 +9,8 @@ from typing import Final
 
 import msgspec
 
-from bench.kv.data import tokens_for
-from bench.kv.pair import Transfer, move, start_clients, start_server
+from bench.kv.data import ENCODERS, tokens_for
+from bench.kv.pair import Transfer, move, start_pairs
 from bench.kv.transfer import CASES, Case
 
 __all__ = ["KvReport", "KvRow", "measure_kv", "row_of"]
@@ -54,7 +54,7 @@ def measure_kv(
     nbytes: int,
     runs: int = 5,
     cases: Sequence[Case] = tuple(CASES),
-    threads: int = 1,
+    threads: int = ENCODERS,
     tell: Callable[[str], None] = lambda _: None,
 ) -> KvReport:
     """Measure each case `runs` times, by turns, so that a busy machine slows all of them alike.
@@ -71,13 +71,10 @@ def measure_kv(
         ValueError: the cache would be empty.
     """
     transfers: dict[Case, list[Transfer]] = {case: [] for case in cases}
+    tell(f"starting {', '.join(cases)}")
     with ExitStack() as stack:
-        pairs = {}
-        for case in cases:
-            tell(f"starting {case}")
-            server = stack.enter_context(start_server(case, threads=threads))
-            (client,) = stack.enter_context(start_clients(server))
-            pairs[case] = server, client
+        pairs = start_pairs(stack, cases, threads=threads)
+        for case, (server, client) in pairs.items():
             move(server, client, _tokens(case, min(nbytes, _WARM_UP)))
         for turn in range(runs):
             for case, (server, client) in pairs.items():

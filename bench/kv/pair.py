@@ -5,19 +5,21 @@ from __future__ import annotations
 import selectors
 import subprocess
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from functools import cached_property
 from typing import IO, Final, TypeVar
 
 import msgspec
 
 from bench.client import BenchError
+from bench.kv.data import ENCODERS
 from bench.kv.meter import Usage
 from bench.kv.talk import Address, Connected, Done, worker_command
 from bench.kv.transfer import CASES, Case, Fetched
 from protocols.kv_prefill.messages import Codec
 
-__all__ = ["Client", "Server", "Transfer", "move", "start_clients", "start_server"]
+__all__ = ["Client", "Server", "Transfer", "move", "start_clients", "start_pairs", "start_server"]
 
 START_TIMEOUT_S: Final = 60.0
 FETCH_TIMEOUT_S: Final = 600.0
@@ -89,7 +91,15 @@ class Server:
     def __init__(self, worker: _Worker, case: Case) -> None:
         self._worker = worker
         self.case: Case = case
-        self.address = worker.hear(Address, START_TIMEOUT_S).address
+
+    @cached_property
+    def address(self) -> str:
+        """Where it listens; waited for when it is first wanted, since a server takes its time.
+
+        Raises:
+            BenchError: it did not start.
+        """
+        return self._worker.hear(Address, START_TIMEOUT_S).address
 
     def mark(self) -> None:
         """Have it count its processor time from now."""
@@ -113,14 +123,21 @@ class Client:
 
     def __init__(self, worker: _Worker) -> None:
         self._worker = worker
-        worker.hear(Connected, START_TIMEOUT_S)
+        self._connected = False
 
     def signal(self, number: int) -> None:
         """Send its process a signal."""
         self._worker.signal(number)
 
     def begin(self, tokens: int, codec: Codec) -> None:
-        """Have it fetch a cache."""
+        """Have it fetch a cache, once it is connected.
+
+        Raises:
+            BenchError: it did not connect, or has ended.
+        """
+        if not self._connected:
+            self._worker.hear(Connected, START_TIMEOUT_S)
+            self._connected = True
         self._worker.say("fetch", tokens, codec)
 
     def end(self) -> Done:
@@ -154,7 +171,7 @@ def move(server: Server, client: Client, tokens: int, codec: Codec | None = None
 
 @contextmanager
 def start_server(
-    case: Case, *, ip: str = "127.0.0.1", threads: int = 1, prefix: Sequence[str] = ()
+    case: Case, *, ip: str = "127.0.0.1", threads: int = ENCODERS, prefix: Sequence[str] = ()
 ) -> Iterator[Server]:
     """Run a server while open.
 
@@ -180,6 +197,36 @@ def start_clients(
             for index in range(count)
         ]
         yield [Client(worker) for worker in workers]
+
+
+def start_pairs(
+    stack: ExitStack,
+    cases: Iterable[Case],
+    *,
+    ip: str = "127.0.0.1",
+    threads: int = ENCODERS,
+    server_prefix: Sequence[str] = (),
+    client_prefix: Sequence[str] = (),
+) -> dict[Case, tuple[Server, Client]]:
+    """Run a server and a client for each case until `stack` is closed.
+
+    Args:
+        stack: ends them.
+        cases: how each pair moves caches.
+        ip: for the servers to listen on.
+        threads: that encode.
+        server_prefix: words before the servers' commands, as those of a namespace.
+        client_prefix: words before the clients'.
+    """
+    servers = [
+        stack.enter_context(start_server(case, ip=ip, threads=threads, prefix=server_prefix))
+        for case in cases
+    ]
+    pairs: dict[Case, tuple[Server, Client]] = {}
+    for server in servers:
+        (client,) = stack.enter_context(start_clients(server, prefixes=[client_prefix]))
+        pairs[server.case] = server, client
+    return pairs
 
 
 @contextmanager

@@ -6,6 +6,7 @@ import sys
 
 import msgspec
 
+from bench.kv.data import ENCODERS
 from bench.kv.meter import Usage
 from bench.kv.transfer import Case, Fetched
 
@@ -31,7 +32,9 @@ class Done(msgspec.Struct):
     usage: Usage
 
 
-def worker_command(case: Case, *, ip: str = "", address: str = "", threads: int = 1) -> list[str]:
+def worker_command(
+    case: Case, *, ip: str = "", address: str = "", threads: int = ENCODERS
+) -> list[str]:
     """Return the command of a server that listens on `ip`, or of a client of `address`."""
     options = ["--address", address] if address else ["--ip", ip, "--threads", str(threads)]
     return [sys.executable, "-P", "-m", "bench.kv.worker", case, *options]

@@ -24,6 +24,7 @@ import trio
 from loguru import logger
 
 from bench.kv import nodes, sockets
+from bench.kv.data import ENCODERS
 from bench.kv.meter import Meter
 from bench.kv.talk import Address, Connected, Done
 from bench.kv.transfer import CASES, Case, Fetch, Fetched
@@ -89,7 +90,7 @@ def _main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("case", choices=CASES)
     parser.add_argument("--ip", default="127.0.0.1")
-    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--threads", type=int, default=ENCODERS)
     parser.add_argument("--address")
     arguments = parser.parse_args()
     logger.remove()

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from bench.kv.data import BYTES_PER_TOKEN, LAYOUT, CacheData, Piece, pieces, tokens_for
+from bench.kv.data import BYTES_PER_TOKEN, ENCODERS, LAYOUT, CacheData, Piece, pieces, tokens_for
+from engines.chunks import ENCODERS as ENGINE_ENCODERS
 from engines.vllm.handoff import MAX_TOKENS
 from engines.vllm.start import GPU_STEP_TOKENS
 from protocols.kv_prefill.codec import decode, encode_chunk
@@ -27,6 +28,10 @@ def test_pieces_cover_the_cache_once(tokens: int):
         moved += size
     assert coverage.complete
     assert moved == tokens * BYTES_PER_TOKEN
+
+
+def test_as_many_threads_encode_as_in_an_engine():
+    assert ENCODERS == ENGINE_ENCODERS
 
 
 def test_a_step_hands_out_every_layer_before_the_next_step():

@@ -8,7 +8,7 @@ import pytest
 from bench.client import BenchError
 from bench.kv.data import BYTES_PER_TOKEN
 from bench.kv.measure import measure_kv
-from bench.kv.pair import Client, Server, move, start_clients, start_server
+from bench.kv.pair import Client, Server, move, start_clients, start_pairs, start_server
 from bench.kv.transfer import CASES
 
 pytestmark = pytest.mark.e2e
@@ -43,9 +43,7 @@ def test_memory_at_its_peak_is_seen():
 @pytest.fixture
 def pair():
     with ExitStack() as stack:
-        server = stack.enter_context(start_server("baton"))
-        (client,) = stack.enter_context(start_clients(server))
-        yield server, client
+        yield start_pairs(stack, ["baton"])["baton"]
 
 
 def test_a_server_that_is_killed_fails_the_measurement(pair: tuple[Server, Client]):
