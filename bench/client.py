@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from itertools import pairwise
+from statistics import median
 from typing import Final
 
 import httpx
@@ -64,6 +66,9 @@ class TimedAnswer(msgspec.Struct):
     ttft_s: float
     """From sending the request to the first text."""
     total_s: float
+    step_s: float | None
+    """Median time from one piece of text to the next: that of a decode step; None if there was one
+    piece."""
     report: Report
 
 
@@ -96,7 +101,7 @@ def timed_chat(
         "x_baton": {"prefill": prefill},
     }
     began = time.perf_counter()
-    first: float | None = None
+    arrived: list[float] = []
     text: list[str] = []
     report: Report | None = None
     url = f"http://{api}/v1/chat/completions"
@@ -110,15 +115,20 @@ def timed_chat(
             if event.error is not None:
                 raise BenchError(str(event.error.get("message")))
             piece = "".join(choice.delta.content for choice in event.choices)
-            if piece and first is None:
-                first = time.perf_counter()
+            if piece:
+                arrived.append(time.perf_counter())
             text.append(piece)
             report = event.x_baton or report
-    if first is None or report is None:
+    if not arrived or report is None:
         raise BenchError("the answer ended before it was complete")
     ended = time.perf_counter()
+    steps = [after - before for before, after in pairwise(arrived)]
     return TimedAnswer(
-        text="".join(text), ttft_s=first - began, total_s=ended - began, report=report
+        text="".join(text),
+        ttft_s=arrived[0] - began,
+        total_s=ended - began,
+        step_s=median(steps) if steps else None,
+        report=report,
     )
 
 

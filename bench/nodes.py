@@ -9,15 +9,18 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 import httpx
 import msgspec
 
-__all__ = ["LocalNode", "NodeFailed", "start_node", "start_pair"]
+from bench.namespaces import Network, network
+
+__all__ = ["LocalNode", "NodeFailed", "Place", "start_node", "start_pair"]
 
 READY_TIMEOUT_S: Final = 300.0
 STOP_TIMEOUT_S: Final = 15.0
@@ -37,6 +40,8 @@ class LocalNode(msgspec.Struct):
     """host:port of the HTTP API."""
     process: subprocess.Popen[bytes]
     log: Path
+    reach: Callable[[], AbstractContextManager[None]] = nullcontext
+    """To be entered by who opens a connection to the API."""
 
     def tail(self) -> str:
         """Return the end of the node's log."""
@@ -50,7 +55,8 @@ class LocalNode(msgspec.Struct):
     def document(self, path: str) -> dict[str, object]:
         """Return the JSON document at `path` of the API, or an empty one while nobody answers."""
         try:
-            response = httpx.get(f"http://{self.api}{path}", timeout=10)
+            with self.reach():
+                response = httpx.get(f"http://{self.api}{path}", timeout=10)
             return msgspec.json.decode(response.content, type=dict[str, object])
         except (httpx.TransportError, msgspec.DecodeError):
             return {}
@@ -79,20 +85,43 @@ def _free_port() -> int:
         return sock.getsockname()[1]
 
 
+class Place(msgspec.Struct):
+    """Where a node runs."""
+
+    interface: str = "lo"
+    """The only network interface that it uses."""
+    prefix: Sequence[str] = ()
+    """Words before its command, as those of a namespace."""
+    reach: Callable[[], AbstractContextManager[None]] = nullcontext
+    """See `LocalNode.reach`."""
+
+
 @contextmanager
-def start_node(name: str, *options: str, interface: str = "lo") -> Iterator[LocalNode]:
+def start_node(name: str, *options: str, place: Place | None = None) -> Iterator[LocalNode]:
     """Run `baton up` with a data directory of its own for the length of the `with` block.
 
     Args:
         name: for people; part of the log's name.
         options: more options of `baton up`.
-        interface: the only network interface that the node uses.
+        place: where; left out, on the loopback interface.
     """
+    place = place or Place()
     with tempfile.TemporaryDirectory(prefix=f"baton-{name}-", ignore_cleanup_errors=True) as home:
         api = f"127.0.0.1:{_free_port()}"
         log = Path(home) / "log"
-        command = [sys.executable, "-P", "-m", "cli.main", "up", "--data-dir", home, "--api", api]
-        command += ["--interface", interface, *options]
+        command = [
+            *place.prefix,
+            sys.executable,
+            "-P",
+            "-m",
+            "cli.main",
+            "up",
+            "--data-dir",
+            home,
+            "--api",
+            api,
+        ]
+        command += ["--interface", place.interface, *options]
         with log.open("wb") as output:
             process = subprocess.Popen(
                 command,
@@ -103,7 +132,7 @@ def start_node(name: str, *options: str, interface: str = "lo") -> Iterator[Loca
                 env={**os.environ, "PYTHONUNBUFFERED": "1"},
             )
         try:
-            yield LocalNode(name=name, api=api, process=process, log=log)
+            yield LocalNode(name=name, api=api, process=process, log=log, reach=place.reach)
         finally:
             _stop(process)
 
@@ -121,26 +150,38 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
 
 @contextmanager
 def start_pair(
-    model: str, cluster: str, tell: Callable[[str], None] = lambda _: None
+    model: str,
+    cluster: str,
+    tell: Callable[[str], None] = lambda _: None,
+    *,
+    link_mb_per_s: float | None = None,
 ) -> Iterator[tuple[LocalNode, LocalNode]]:
-    """Run a prefill node and a decode node on the loopback interface until both are ready.
+    """Run a prefill node and a decode node until both are ready, and as long as open.
 
     Args:
         model: which both load.
         cluster: the cluster's name, which keeps other nodes of this machine out.
         tell: told in words what is being waited for.
+        link_mb_per_s: puts them in network namespaces joined by a link of this rate, in 10^6 bytes
+            a second either way; left out, they are on the loopback interface.
 
     Yields:
         the prefill node and the decode node.
 
     Raises:
         NodeFailed: one of them ended or did not get ready.
+        NamespacesUnavailable: there can be no such link here.
     """
     shared = ("--model", model, "--cluster", cluster)
     with ExitStack() as stack:
-        tell("starting a prefill node and a decode node on the loopback interface")
-        prefill = stack.enter_context(start_node("prefill", "--role", "prefill", *shared))
-        decode = stack.enter_context(start_node("decode", "--role", "decode", *shared))
+        places = (Place(), Place())
+        if link_mb_per_s is not None:
+            places = _joined(stack.enter_context(network(2, Network)), link_mb_per_s)
+        tell("starting a prefill node and a decode node")
+        prefill, decode = (
+            stack.enter_context(start_node(role, "--role", role, *shared, place=place))
+            for role, place in zip(("prefill", "decode"), places, strict=True)
+        )
         for node in (decode, prefill):
             node.wait_until("starting", lambda node=node: bool(node.document("/health")))
         tell("waiting until they have found each other")
@@ -149,6 +190,16 @@ def start_pair(
         tell(f"loading {model} with MLX for decode and with vLLM for prefill")
         decode.wait_until("loading", lambda: _sees_ready(decode, model))
         yield prefill, decode
+
+
+def _joined(cables: Network, link_mb_per_s: float) -> tuple[Place, Place]:
+    for index in range(2):
+        cables.set_rate(index, link_mb_per_s * 8)
+    first, second = (
+        Place(interface="net0", prefix=cables.prefix(index), reach=partial(cables.inside, index))
+        for index in range(2)
+    )
+    return first, second
 
 
 def _nodes(node: LocalNode) -> list[dict[str, object]]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
-from bench.client import Report, TimedAnswer, measure_engine, timed_chat
+from bench.client import BenchError, Report, TimedAnswer, measure_engine, timed_chat
 from bench.nodes import LocalNode
 
 __all__ = ["Rounds", "warm_up"]
@@ -18,7 +18,8 @@ def warm_up(decode: LocalNode, model: str) -> None:
     Raises:
         BenchError: a node answered with an error.
     """
-    timed_chat(decode.api, model, "Say hello. " * 64, prefill="remote", max_tokens=4)
+    with decode.reach():
+        timed_chat(decode.api, model, "Say hello. " * 64, prefill="remote", max_tokens=4)
 
 
 @dataclass
@@ -41,12 +42,15 @@ class Rounds:
         Raises:
             BenchError: a node answered with an error.
         """
-        tokens, seconds = measure_engine(self.prefill.api, self.model, text)
+        with self.prefill.reach():
+            tokens, seconds = measure_engine(self.prefill.api, self.model, text)
         self.prompt_tokens = self.prompt_tokens or tokens
         self.alone.append(seconds)
-        self.answers.append(
-            timed_chat(self.decode.api, self.model, text, prefill="remote", max_tokens=max_tokens)
-        )
+        with self.decode.reach():
+            answer = timed_chat(
+                self.decode.api, self.model, text, prefill="remote", max_tokens=max_tokens
+            )
+        self.answers.append(answer)
 
     @property
     def reports(self) -> Sequence[Report]:
@@ -62,6 +66,18 @@ class Rounds:
         return median(self.alone)
 
     @property
+    def decode_step_s(self) -> float:
+        """A decode step after a prompt of this length.
+
+        Raises:
+            BenchError: every answer was of one token.
+        """
+        steps = [answer.step_s for answer in self.answers if answer.step_s is not None]
+        if not steps:
+            raise BenchError("no answer was longer than one token, so no decode step was timed")
+        return median(steps)
+
+    @property
     def hidden_fraction(self) -> float:
         """Of the time that the cache was on its way, the part in which it was still computed."""
         return self.median_of(lambda each: each.hidden_ms / max(each.transfer_ms, 0.001))
@@ -69,8 +85,17 @@ class Rounds:
     @property
     def overhead(self) -> float:
         """Time to first token over the prefill engine's time alone, round by round."""
+        return self.over(lambda alone, _: alone)
+
+    def over(self, reference: Callable[[float, Report], float]) -> float:
+        """Return the median, over the rounds, of the time to first token over a reference.
+
+        Args:
+            reference: of a round, in seconds, from what the prefill engine needed alone and the
+                answer's report.
+        """
         return median(
-            answer.ttft_s / seconds
+            answer.ttft_s / reference(seconds, answer.report)
             for answer, seconds in zip(self.answers, self.alone, strict=True)
         )
 

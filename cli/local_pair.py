@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.text import Text
 
 from bench.client import BenchError
+from bench.namespaces import NamespacesUnavailable
 from bench.nodes import LocalNode, NodeFailed, start_pair
 
 __all__ = ["Tell", "demo_prompt", "local_pair"]
@@ -27,7 +28,9 @@ def demo_prompt() -> str:
 
 
 @contextmanager
-def local_pair(model: str, purpose: str) -> Iterator[tuple[LocalNode, LocalNode, Tell]]:
+def local_pair(
+    model: str, purpose: str, *, link_mb_per_s: float | None = None
+) -> Iterator[tuple[LocalNode, LocalNode, Tell]]:
     """Run a prefill node and a decode node while open.
 
     Exits with status 1, after telling why, when they fail or what is done with them does.
@@ -35,6 +38,7 @@ def local_pair(model: str, purpose: str) -> Iterator[tuple[LocalNode, LocalNode,
     Args:
         model: which both load.
         purpose: in one word, the command's name.
+        link_mb_per_s: see `start_pair`.
     """
     console = Console(stderr=True, highlight=False)
     try:
@@ -45,9 +49,10 @@ def local_pair(model: str, purpose: str) -> Iterator[tuple[LocalNode, LocalNode,
                 if not console.is_terminal:
                     console.print(what)
 
-            with start_pair(model, f"{purpose}-{secrets.token_hex(3)}", tell) as (prefill, decode):
+            cluster = f"{purpose}-{secrets.token_hex(3)}"
+            with start_pair(model, cluster, tell, link_mb_per_s=link_mb_per_s) as (prefill, decode):
                 yield prefill, decode, tell
-    except (NodeFailed, BenchError) as error:
+    except (NodeFailed, BenchError, NamespacesUnavailable) as error:
         # As text: the log that an error quotes may hold what reads as markup.
         console.print(Text.assemble((f"The {purpose} failed: ", "red"), str(error)))
         sys.exit(1)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import io
+
 import msgspec
 import pytest
+from rich.console import Console
 
 from bench.kv.concurrent import ConcurrentReport, ConcurrentRow
 from bench.kv.links import LinkReport, LinksReport
 from bench.kv.measure import KvReport, KvRow
+from bench.prefill import PrefillReport, PrefillRow
+from cli.bench import prefill_table
 from tests.support.command import Baton
 
 TINY = ("bench", "kv", "--bytes", "2MB", "--runs", "1")
@@ -38,9 +43,29 @@ def test_wrong_usage_of_kv(baton: Baton, arguments: tuple[str, ...], complaint: 
     assert complaint in result.stderr
 
 
-def test_a_link_needs_root(baton: Baton, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--tokens", "0"),
+        ("--tokens", "-1000"),
+        ("--tokens", "many"),
+        ("--rounds", "0"),
+        ("--link", "-3"),
+        ("--link", "0"),
+    ],
+)
+def test_wrong_usage_of_prefill(baton: Baton, arguments: tuple[str, ...]) -> None:
+    result = baton("bench", "prefill", *arguments)
+    assert result.exit_code == 2
+    assert arguments[0] in result.stderr
+
+
+@pytest.mark.parametrize("command", [TINY, ("bench", "prefill")])
+def test_a_link_needs_root(
+    baton: Baton, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
+) -> None:
     monkeypatch.setattr("os.geteuid", lambda: 1000)
-    result = baton(*TINY, "--link", "30")
+    result = baton(*command, "--link", "30")
     assert result.exit_code == 1
     assert result.stdout == ""
     assert "network namespaces need root" in result.stderr
@@ -87,6 +112,32 @@ def test_the_table_of_several_at_once(baton: Baton, monkeypatch: pytest.MonkeyPa
     text = shown(baton, monkeypatch, report, "--concurrent", "2")
     for part in ("2 transfers at once", "52 ms", "61 ms", "0.98", "0.94 times"):
         assert part in text
+
+
+@pytest.mark.parametrize("link", [None, 15.0])
+def test_the_table_of_prefill(link: float | None) -> None:
+    row = PrefillRow(
+        prompt_tokens=7912,
+        ttft_s=6.88,
+        engine_prefill_s=5.55,
+        decode_step_s=0.13,
+        rest_s=0.17,
+        transfer_s=6.65,
+        hidden_fraction=0.97,
+        bytes=182_269_440,
+        raw_bytes=182_269_440,
+        codec="raw",
+        overhead=1.21,
+        ideal_s=5.68,
+        over_ideal=1.07,
+    )
+    printed = io.StringIO()
+    report = PrefillReport("SmolLM2", 5, [row], link)
+    Console(width=120, file=printed).print(prefill_table(report))
+    text = printed.getvalue()
+    for part in ("7912", "6.88 s", "5.55 s", "0.13 s", "1.21", "182.3", "97%"):
+        assert part in text
+    assert ("15 MB/s" in text) == ("1.07" in text) == (link is not None)
 
 
 @pytest.mark.e2e
