@@ -14,7 +14,7 @@ from loguru import logger
 
 from node.discovery.service import Discovery
 from node.election.service import Election
-from node.errors import BatonError
+from node.errors import BatonError, PeerUnreachable
 from node.host import Handler, PeerHost
 from node.identity import Identity
 from node.interfaces import list_interfaces, select_interfaces
@@ -22,7 +22,7 @@ from node.link_reports import LinkReports, Reports
 from node.links import Link
 from node.membership.service import Membership
 from node.membership.view import Change, ClusterView, Event
-from node.routes import parse_peer, peer_address
+from node.routes import Route, parse_peer, peer_address, rank_routes
 from node.secret import ClusterSecret, stretch
 from node.status import ClusterStatus, own_links, render_status
 from node.transport.streams import ByteStream
@@ -230,9 +230,9 @@ class Cluster:
         )
         self._membership.update(_with_memory(record))
 
-    def set_handler(self, protocol: str, handler: Handler) -> None:
-        """Serve streams of a protocol. What the handler raises ends its stream and no more."""
-        self.host.set_handler(protocol, handler)
+    def set_handler(self, protocol: str, handler: Handler, *, bulk: bool = False) -> None:
+        """Serve streams of a protocol; see `PeerHost.set_handler`."""
+        self.host.set_handler(protocol, handler, bulk=bulk)
 
     async def open_stream(self, peer_id: str, protocol: str) -> ByteStream:
         """Open a stream over the best link to a peer. The caller closes or resets it.
@@ -245,6 +245,39 @@ class Cluster:
     async def open_on_link(self, peer_id: str, protocol: str) -> tuple[Link, ByteStream]:
         """As `open_stream`, and return the link too that the stream is on."""
         return await self.host.open_on_link(peer_id, protocol)
+
+    async def open_bulk(self, peer_id: str, protocol: str) -> tuple[Link, ByteStream]:
+        """Open a stream for bulk data over the best link's way, on a connection beside the links.
+
+        Where the peer takes no such connection, or cannot be dialled, it is as `open_on_link`.
+
+        Raises:
+            PeerUnreachable: it cannot be opened at all.
+        """
+        link = self.host.best_link(peer_id)
+        if link is not None:
+            try:
+                routes = self._routes_beside(link)
+                return link, await self.host.bulk.open_stream(peer_id, routes, protocol)
+            except PeerUnreachable as error:
+                logger.debug("{} goes over a link: {}", protocol, error.problem)
+        return await self.host.open_on_link(peer_id, protocol)
+
+    def _routes_beside(self, link: Link) -> list[Route]:
+        """Return the routes over the interfaces that a link uses, at which the peer listens."""
+        member = self.view.get(link.peer_id)
+        if link.outbound or member is None:
+            # What was dialled once is listened on. Of a peer that has dialled us, its port tells
+            # nothing.
+            return [link.route] if link.outbound else []
+        record = member.record
+        ranked = rank_routes(
+            record.addresses,
+            self.host.interfaces,
+            restricted=bool(self._options.interfaces),
+            theirs=record.interfaces,
+        )
+        return [route for route in ranked if route.hardware == link.route.hardware]
 
     def rate(self, link: Link) -> float | None:
         """Return the newest rate that either end has measured on a link, in bytes per second."""

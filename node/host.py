@@ -20,6 +20,7 @@ from loguru import logger
 
 from node import heartbeat
 from node.absent_peers import forget_absent_peers
+from node.bulk import BulkConnections
 from node.errors import NoUsableInterface, PeerUnreachable
 from node.interfaces import Interface, is_scoped
 from node.libp2p_seam import (
@@ -29,6 +30,7 @@ from node.libp2p_seam import (
     forward_log,
     negotiate,
     prove_key,
+    upgrade_bulk,
     upgrade_inbound,
     upgrade_outbound,
 )
@@ -36,6 +38,7 @@ from node.link_keeper import LinkKeeper
 from node.links import Link, LinkListener
 from node.listening import AnnouncedAddresses, Listening, check_port_free
 from node.routes import Route, parse_address
+from node.transport.bulk import BulkConnection
 from node.transport.conduct import Offence
 from node.transport.guard import byte_stream_handler
 from node.transport.half_open import HalfOpen
@@ -54,6 +57,8 @@ Handler: TypeAlias = Callable[[ByteStream], Awaitable[None]]
 """Serves one stream; the stream is closed when it returns, and reset when it raises."""
 
 _DIAL_TIMEOUT_S: Final = 4.0
+_BULK_DIAL_TIMEOUT_S: Final = 2.0
+"""Shorter than for a link: a request waits, and may go over the link as well."""
 _IMPATIENCE_S: Final = 1.0
 """How long a link may take to negotiate a stream when there are others."""
 
@@ -68,6 +73,9 @@ class PeerHost:
         named: whether the user has named the interfaces.
         secret: that peers must share to connect; None lets anyone.
         fast: whether connections are carried by `node.transport` or by py-libp2p's own muxer.
+
+    Attributes:
+        bulk: the connections beside the links, for bulk data alone.
     """
 
     def __init__(
@@ -99,6 +107,8 @@ class PeerHost:
         self._keeper = LinkKeeper(network, self.peer_id, interfaces, named=named)
         self._listening: Listening | None = None
         self._half_open = HalfOpen()
+        self.bulk = BulkConnections(self._dial_bulk, self.warden)
+        self._keeper.table.listen(None, self._link_down, None)
         self._probes: dict[tuple[str, int], bool] = {}
         """Ends of connections that look for copies of this node; true if they came back here."""
         self._nursery: trio.Nursery | None = None
@@ -121,6 +131,7 @@ class PeerHost:
         async with self.libp2p.run(listen_addrs=[]), trio.open_nursery() as nursery:
             self._nursery = nursery
             self._keeper.start(nursery)
+            self.bulk.start(nursery)
             self._listening = Listening(nursery, self._accept, self._port)
             self._swarm.listeners["baton"] = AnnouncedAddresses(lambda: self.addresses)
             await self._swarm.auto_connector.stop()
@@ -136,6 +147,7 @@ class PeerHost:
             finally:
                 self._nursery = None
                 self._keeper.stop()
+                self.bulk.stop()
                 nursery.cancel_scope.cancel()
 
     @property
@@ -187,8 +199,14 @@ class PeerHost:
         self._keeper.use_interfaces(interfaces)
         return self._listening is not None and await self._listening.follow(interfaces)
 
-    def set_handler(self, protocol: str, handler: Handler) -> None:
-        """Serve streams of `protocol`. What the handler raises ends its stream and no more."""
+    def set_handler(self, protocol: str, handler: Handler, *, bulk: bool = False) -> None:
+        """Serve streams of `protocol`. What the handler raises ends its stream and no more.
+
+        Args:
+            protocol: of the streams.
+            handler: serves one.
+            bulk: whether peers may open them on bulk connections too. No others may be there.
+        """
 
         async def serve(stream: ByteStream) -> None:
             try:
@@ -200,6 +218,8 @@ class PeerHost:
                 await stream.reset()
 
         self.libp2p.set_stream_handler(TProtocol(protocol), byte_stream_handler(serve))
+        if bulk:
+            self.bulk.set_handler(protocol, byte_stream_handler(serve))
 
     def know_interfaces(self, peer_id: str, interfaces: tuple[InterfaceRecord, ...]) -> None:
         """Take note of a peer's interfaces. Links to such that it has no more are ended."""
@@ -233,6 +253,11 @@ class PeerHost:
             except PeerUnreachable as error:
                 reason = error.problem
         raise PeerUnreachable(f"cannot open {protocol} to {peer_id}: {reason}")
+
+    def route_of(self, stream: ByteStream) -> Route | None:
+        """Return the route that a stream goes over; None if its connection is gone."""
+        link = self._keeper.table.on(stream.connection)
+        return link.route if link is not None else self.bulk.route_of(stream.connection)
 
     async def dial(self, peer_id: str, route: Route) -> bool:
         """Connect to a peer over one route; return whether that worked, within seconds.
@@ -276,6 +301,19 @@ class PeerHost:
             if probe is not None:
                 del self._probes[probe]
 
+    async def _dial_bulk(self, peer_id: str, route: Route) -> BulkConnection:
+        if self.warden.avoids(peer_id):
+            raise PeerUnreachable(f"{peer_id} is not dialled for now")
+        try:
+            with trio.fail_after(_BULK_DIAL_TIMEOUT_S):
+                stream = await self._open_socket(route)
+                return await upgrade_bulk(self._swarm, stream, ID.from_base58(peer_id), self.warden)
+        except (OSError, trio.TooSlowError) as error:
+            raise PeerUnreachable(f"dialling {route.address} failed: {error!r}") from error
+
+    def _link_down(self, link: Link) -> None:
+        self.bulk.end(link.peer_id, self.open_routes(link.peer_id))
+
     async def _open_socket(self, route: Route) -> trio.SocketStream:
         ip, port = parse_address(route.address)
         scope = route.interface if is_scoped(ip) else ""
@@ -294,12 +332,15 @@ class PeerHost:
             self._probes[ends.remote.ip, ends.remote.port] = True
         with self._half_open.entered(address):
             try:
-                await upgrade_inbound(self._swarm, stream)
+                bulk = await upgrade_inbound(self._swarm, stream)
+                if bulk is not None:
+                    await self.bulk.take(bulk, self._keeper.route_of(bulk))
             except PeerUnreachable as error:
                 logger.debug("a connection from {} came to nothing: {}", address, error)
 
     async def disconnect(self, peer_id: str) -> None:
-        """Close every link to a peer."""
+        """Close every connection to a peer."""
+        await self.bulk.disconnect(peer_id)
         for link in self._keeper.table.to(peer_id):
             await self._keeper.close(link)
 

@@ -13,10 +13,10 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
 
 import trio
-from libp2p.abc import INetConn, INetStream, INetwork, INotifee
+from libp2p.abc import IMuxedConn, INetConn, INetStream, INetwork, INotifee
 from libp2p.custom_types import TProtocol
 from libp2p.io.exceptions import IOException
 from libp2p.network.config import ConnectionConfig
@@ -31,6 +31,8 @@ from loguru import logger
 from multiaddr import Multiaddr
 
 from node.errors import PeerUnreachable
+from node.transport.bulk import BulkConnection, negotiate_bulk
+from node.transport.conduct import Conduct
 from node.transport.negotiation import NEGOTIATION_S, LimitedCommunicator
 from node.transport.noise import NoiseSession
 from node.transport.streams import ByteStream
@@ -39,6 +41,7 @@ from node.transport.yamux.connection import YamuxConnection
 
 __all__ = [
     "ConnectionObserver",
+    "StreamOpener",
     "caused_by",
     "connection_config",
     "endpoints",
@@ -46,6 +49,7 @@ __all__ = [
     "negotiate",
     "prove_key",
     "remote_endpoint",
+    "upgrade_bulk",
     "upgrade_inbound",
     "upgrade_outbound",
 ]
@@ -77,8 +81,16 @@ def forward_log() -> None:
         libp2p_logger.addHandler(_Forwarder(logging.WARNING))
 
 
+class StreamOpener(Protocol):
+    """A connection, of a swarm's or not."""
+
+    async def new_stream(self) -> INetStream:
+        """Open a stream whose protocol is still to be negotiated."""
+        ...
+
+
 async def negotiate(
-    connection: SwarmConn, protocol: str, timeout_s: float = NEGOTIATION_S
+    connection: StreamOpener, protocol: str, timeout_s: float = NEGOTIATION_S
 ) -> ByteStream:
     """Open a stream of `protocol` on a connection.
 
@@ -104,17 +116,16 @@ async def negotiate(
         raise
 
 
-def endpoints(connection: SwarmConn) -> Endpoints | None:
+def endpoints(muxed: IMuxedConn) -> Endpoints | None:
     """Return both ends of a connection, where its sessions are ours and tell them."""
-    muxed = connection.muxed_conn
     session = muxed.secured_conn if isinstance(muxed, YamuxConnection) else None
     return session.endpoints if isinstance(session, NoiseSession) else None
 
 
-def remote_endpoint(connection: SwarmConn) -> tuple[str, int] | None:
+def remote_endpoint(muxed: IMuxedConn) -> tuple[str, int] | None:
     """Return IP address, without a scope, and port of a connection's other end, if known."""
     # Every muxer has it, though the interface does not say so.
-    return connection.muxed_conn.get_remote_address()  # pyright: ignore[reportAttributeAccessIssue]
+    return muxed.get_remote_address()  # pyright: ignore[reportAttributeAccessIssue]
 
 
 async def upgrade_outbound(swarm: Swarm, stream: trio.SocketStream, peer_id: ID) -> None:
@@ -146,21 +157,56 @@ async def prove_key(swarm: Swarm, stream: trio.SocketStream, peer_id: ID) -> Non
         raise PeerUnreachable(f"the handshake failed: {error!r}") from error
 
 
-async def upgrade_inbound(swarm: Swarm, stream: trio.SocketStream) -> None:
-    """Make a connection of the swarm's of a TCP stream that was accepted. On failure it is closed.
+async def upgrade_bulk(
+    swarm: Swarm, stream: trio.SocketStream, peer_id: ID, conduct: Conduct
+) -> BulkConnection:
+    """Make a connection for bulk, not the swarm's, of a TCP stream to a peer.
+
+    On failure the stream is closed.
+
+    Raises:
+        PeerUnreachable: as in `upgrade_outbound`, or the peer takes no such connections.
+    """
+    raw = RawConnection(TcpStream(stream), True)
+    connection: BulkConnection | None = None
+    try:
+        secured = await swarm.upgrader.upgrade_security(raw, True, peer_id)
+        connection = await negotiate_bulk(secured, peer_id, conduct=conduct)
+    except Exception as error:
+        raise PeerUnreachable(f"no connection for bulk: {error!r}") from error
+    finally:
+        if connection is None:
+            await trio.aclose_forcefully(stream)
+    if connection is None:
+        raise PeerUnreachable("connections for bulk need noise sessions of ours")
+    return connection
+
+
+async def upgrade_inbound(swarm: Swarm, stream: trio.SocketStream) -> BulkConnection | None:
+    """Make a connection of a TCP stream that was accepted. On failure it is closed.
+
+    Returns:
+        A connection for bulk, if that is what the peer wants; else it is the swarm's.
 
     Raises:
         PeerUnreachable: as in `upgrade_outbound`.
     """
-    raw = RawConnection(TcpStream(stream), False)
+    upgrader = swarm.upgrader
     try:
-        # The multiaddr is for py-libp2p's log alone.
-        await swarm.upgrade_inbound_raw_conn(raw, Multiaddr("/ip4/0.0.0.0/tcp/0"))
+        with trio.fail_after(_HANDSHAKE_S):
+            secured = await upgrader.upgrade_security(
+                RawConnection(TcpStream(stream), False), False
+            )
+            muxed = await upgrader.upgrade_connection(secured, secured.get_remote_peer())
+        if isinstance(muxed, BulkConnection):
+            return muxed
+        await swarm.add_conn(muxed, direction="inbound")
     except BaseException as error:
         await trio.aclose_forcefully(stream)
         if isinstance(error, Exception):
             raise PeerUnreachable(f"the handshake failed: {error!r}") from error
         raise
+    return None
 
 
 def caused_by(error: BaseException | None, kind: type[BaseException]) -> bool:

@@ -17,7 +17,8 @@ from node.errors import PeerUnreachable
 from node.interfaces import Interface, interfaces_towards
 from node.libp2p_seam import endpoints, negotiate, remote_endpoint
 from node.links import Link, LinkTable, TableSide
-from node.routes import MAX_LINKS, Hardware, tcp_address
+from node.routes import MAX_LINKS, Hardware, Route, route_between, tcp_address
+from node.transport.bulk import BulkConnection
 from node.transport.errors import TransportError
 from node.transport.streams import ByteStream
 from node.transport.tcp import Endpoints
@@ -108,7 +109,7 @@ class LinkKeeper:
         """Take a connection in."""
         if self._nursery is None:
             return
-        ends, remote = endpoints(connection), remote_endpoint(connection)
+        ends, remote = endpoints(connection.muxed_conn), remote_endpoint(connection.muxed_conn)
         link = Link(
             connection.muxed_conn.peer_id.to_base58(),
             tcp_address(*remote) if remote is not None else "",
@@ -127,6 +128,14 @@ class LinkKeeper:
             "which we dialled" if link.outbound else "which it dialled",
         )
         self._nursery.start_soon(self._keep_alive, link)
+
+    def route_of(self, connection: BulkConnection) -> Route:
+        """Return the route of a connection that is no link."""
+        ends, remote = endpoints(connection), remote_endpoint(connection)
+        ip = remote[0] if remote is not None else ""
+        address = tcp_address(*remote) if remote is not None else ""
+        theirs = self.table.end_of(connection.peer_id.to_base58(), ip)
+        return route_between(address, self._end_of(ends, ip), theirs)
 
     def disconnected(self, connection: SwarmConn) -> None:
         """Let a connection go that has ended."""

@@ -176,6 +176,13 @@ class LinkTable:
         self._choose(peer_id)
         return tuple(link for link in links if link.route.remote in gone)
 
+    def end_of(self, peer_id: str, ip: str) -> LinkEnd | None:
+        """Return the interface of a peer's that has an address; None while that is not known."""
+        for each in self._interfaces.get(peer_id, ()):
+            if ip in each.addresses:
+                return LinkEnd(each.name, each.klass, each.speed_mbps)
+        return None
+
     def forget(self, peer_id: str) -> None:
         """Forget the interfaces of a peer that is gone."""
         self._interfaces.pop(peer_id, None)
@@ -217,10 +224,9 @@ class LinkTable:
         """Find the other end's interface by its address, until the other end tells of it."""
         if link.route.remote or not link.route.address:
             return
-        ip = link.route.address.split("/")[2]
-        for each in self._interfaces.get(link.peer_id, ()):
-            if ip in each.addresses:
-                link.learn(LinkEnd(each.name, each.klass, each.speed_mbps))
+        end = self.end_of(link.peer_id, link.route.address.split("/")[2])
+        if end is not None:
+            link.learn(end)
 
     def _choose(self, peer_id: str) -> None:
         links = [link for link in self._links.values() if link.peer_id == peer_id]

@@ -59,7 +59,7 @@ def connect(
     )
     orders = OrderTaker(cluster, instances, store, config.memory)
     placement = PlacementService(cluster, orders)
-    cluster.set_handler(PREFILL_PROTOCOL, prefills.serve)
+    cluster.set_handler(PREFILL_PROTOCOL, prefills.serve, bulk=True)
     cluster.set_handler(CHAT_PROTOCOL, ChatService(decoder.answer).serve)
     cluster.set_handler(PLACEMENT_PROTOCOL, placement.serve)
     ingress = Ingress(

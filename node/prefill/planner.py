@@ -141,7 +141,7 @@ class Planner:
 
         async def open_stream(peer_id: str, protocol: str) -> ByteStream:
             nonlocal link
-            link, stream = await self._cluster.open_on_link(peer_id, protocol)
+            link, stream = await self._cluster.open_bulk(peer_id, protocol)
             return stream
 
         patience = candidate.deadline_ms / 1000

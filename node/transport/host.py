@@ -20,6 +20,8 @@ from libp2p.transport.tcp.tcp import TCP
 from libp2p.transport.upgrader import TransportUpgrader
 from multiaddr import Multiaddr
 
+from node.transport.bulk import PROTOCOL as BULK_PROTOCOL
+from node.transport.bulk import BulkConnection
 from node.transport.conduct import Conduct, Lenient
 from node.transport.guard import guarded
 from node.transport.inbound import InboundStreams
@@ -76,7 +78,8 @@ def new_fast_host(
 class _Muxers(MuxerMultistream):
     """Negotiates yamux as ever, and runs it over noise sessions of ours as a `YamuxConnection`.
 
-    py-libp2p's own makes its stock yamux whatever class the options name.
+    py-libp2p's own makes its stock yamux whatever class the options name. A peer that has connected
+    may also ask for a `BulkConnection`, which is not for the swarm.
     """
 
     def __init__(
@@ -86,12 +89,17 @@ class _Muxers(MuxerMultistream):
         self._selector = LimitedSelector[TMuxerClass]()
         for protocol, muxer in muxers.items():
             self.add_transport(protocol, muxer)
+        self._inbound = LimitedSelector[TMuxerClass | None]()
+        for protocol, muxer in (*muxers.items(), (BULK_PROTOCOL, None)):
+            self._inbound.add_handler(protocol, muxer)
         self._conduct = conduct
         self._settings = settings
 
     async def new_conn(self, conn: ISecureConn, peer_id: ID) -> IMuxedConn:
         if self._settings is None or not isinstance(conn, NoiseSession):
             return await super().new_conn(conn, peer_id)
-        protocol, _ = await self._selector.select(conn, conn.is_initiator)
-        connection = YamuxConnection(conn, peer_id, self._settings, self._conduct)
+        selector = self._selector if conn.is_initiator else self._inbound
+        protocol, _ = await selector.select(conn, conn.is_initiator)
+        kind = BulkConnection if protocol == BULK_PROTOCOL else YamuxConnection
+        connection = kind(conn, peer_id, self._settings, self._conduct)
         return self._annotate_connection(connection, conn, protocol)
