@@ -45,6 +45,9 @@ async def test_the_prompt_is_prefilled_by_the_other_node(tmp_path: Path, overlap
         assert 0 < report.bytes <= report.raw_bytes
         assert report.route is not None
         assert "loopback lo" in report.route
+        # It went over a connection for bulk, which the decode node has dialled.
+        assert [peer for peer, _ in decode.cluster.host.bulk.routes] == [prefill.peer_id]
+        assert [peer for peer, _ in prefill.cluster.host.bulk.routes] == [decode.peer_id]
         assert 0 <= report.hidden_ms <= report.transfer_ms
         assert report.ttft_ms > 0
         assert prefill.load == decode.load == 0
