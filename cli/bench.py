@@ -9,6 +9,7 @@ from rich.table import Table
 
 from bench.prefill import PrefillReport, measure_prefill, prompt_of, words_for
 from cli.bench_kv import RATE, kv
+from cli.bench_paper import paper
 from cli.local_pair import demo_prompt, local_pair
 from node.models import BUNDLED_MODEL
 
@@ -21,6 +22,7 @@ def bench() -> None:
 
 
 bench.add_command(kv)
+bench.add_command(paper)
 
 
 @bench.command()

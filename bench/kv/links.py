@@ -19,7 +19,7 @@ __all__ = ["LINK_CASES", "LinkReport", "LinksReport", "measure_links"]
 
 LINK_CASES: Final[tuple[Case, ...]] = ("baton", "baton_planes", "plain_tcp")
 """`plain_tcp` tells what the shaper lets through."""
-_MOST_S: Final = 4.0
+_MOST_S: Final = 2.5
 """No transfer is to take much longer at the rate of the link: slow ones get smaller caches."""
 _WARM_UP_S: Final = 0.5
 

@@ -48,7 +48,7 @@ def _serve(case: Case, ip: str, threads: int) -> None:
         return
 
     async def main() -> None:
-        await nodes.serve(ip, fast=case != "stock_libp2p", threads=threads, tell=started)
+        await nodes.serve(ip, stock=case == "stock_libp2p", threads=threads, tell=started)
 
     trio.run(main)
 
@@ -75,7 +75,7 @@ async def _fetch(case: Case, address: str) -> None:
 @asynccontextmanager
 async def _connect(case: Case, address: str) -> AsyncGenerator[Fetch]:
     if case not in _SOCKETS:
-        async with nodes.connect(address, fast=case != "stock_libp2p") as fetch:
+        async with nodes.connect(address, stock=case == "stock_libp2p") as fetch:
             yield fetch
         return
     with sockets.connect(address, tls=case == "tls") as blocking:

@@ -11,6 +11,7 @@ from rich.console import Console
 from bench.kv.concurrent import ConcurrentReport, ConcurrentRow
 from bench.kv.links import LinkReport, LinksReport
 from bench.kv.measure import KvReport, KvRow
+from bench.paper import PaperReport
 from bench.prefill import PrefillReport, PrefillRow
 from cli.bench import prefill_table
 from tests.support.command import Baton
@@ -138,6 +139,23 @@ def test_the_table_of_prefill(link: float | None) -> None:
     for part in ("7912", "6.88 s", "5.55 s", "0.13 s", "1.21", "182.3", "97%"):
         assert part in text
     assert ("15 MB/s" in text) == ("1.07" in text) == (link is not None)
+
+
+def test_paper_prints_a_table_or_one_json_document(baton: Baton) -> None:
+    report = msgspec.json.decode(baton("bench", "paper", "--json").stdout, type=PaperReport)
+    assert report.published.total_s == 2.32
+    table = baton("bench", "paper").stdout
+    assert "8192 tokens of Llama-3.1-8B" in table
+    assert f"{report.rows[0].total_s:.2f} s" in table
+    slow = baton("bench", "paper", "--goodput", "500", "--link", "100", "--json").stdout
+    assert msgspec.json.decode(slow, type=PaperReport).rows[0].mb_per_s == 100
+
+
+@pytest.mark.parametrize("option", ["--goodput", "--link"])
+def test_paper_needs_rates(baton: Baton, option: str) -> None:
+    result = baton("bench", "paper", option, "-1")
+    assert result.exit_code == 2
+    assert option in result.stderr
 
 
 @pytest.mark.e2e
