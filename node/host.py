@@ -254,10 +254,11 @@ class PeerHost:
                 reason = error.problem
         raise PeerUnreachable(f"cannot open {protocol} to {peer_id}: {reason}")
 
-    def route_of(self, stream: ByteStream) -> Route | None:
-        """Return the route that a stream goes over; None if its connection is gone."""
+    def interface_of(self, stream: ByteStream) -> str:
+        """Return the interface here that a stream leaves by; empty where that is not known."""
         link = self._keeper.table.on(stream.connection)
-        return link.route if link is not None else self.bulk.route_of(stream.connection)
+        route = link.route if link is not None else self.bulk.route_of(stream.connection)
+        return route.interface if route is not None else ""
 
     async def dial(self, peer_id: str, route: Route) -> bool:
         """Connect to a peer over one route; return whether that worked, within seconds.

@@ -56,6 +56,7 @@ def connect(
         lambda model: instances.find(model, "prefill"),
         cluster.host.warden,
         overlap=config.overlap,
+        interface_of=cluster.host.interface_of,
     )
     orders = OrderTaker(cluster, instances, store, config.memory)
     placement = PlacementService(cluster, orders)

@@ -12,9 +12,11 @@ from loguru import logger
 from node.errors import EngineDied, InstanceNotReady
 from node.instances.instance import Instance
 from node.prefill.engine import EnginePrefill, prefill_here
+from node.prefill.outlet import Outlet, Outlets
 from node.transport.conduct import Conduct, Offence
 from node.transport.errors import TransportError
 from node.transport.streams import ByteStream
+from protocols.cache import CacheLayout
 from protocols.errors import ProtocolError
 from protocols.kv_prefill.client import (
     Accepted,
@@ -45,14 +47,22 @@ class PrefillService:
         conduct: told of clients that send nonsense.
         overlap: send chunks while later ones are computed; without, everything is computed first,
             which is of use only to measure what overlap is worth.
+        interface_of: says which interface a stream leaves by; transfers over one share it.
     """
 
     def __init__(
-        self, find: Callable[[str], Instance | None], conduct: Conduct, *, overlap: bool = True
+        self,
+        find: Callable[[str], Instance | None],
+        conduct: Conduct,
+        *,
+        overlap: bool = True,
+        interface_of: Callable[[ByteStream], str] = lambda _: "",
     ) -> None:
         self._find = find
         self._conduct = conduct
         self._overlap = overlap
+        self._interface_of = interface_of
+        self._outlets = Outlets()
         self._running: dict[_Key, trio.CancelScope] = {}
 
     async def serve(self, stream: ByteStream) -> None:
@@ -121,15 +131,21 @@ class PrefillService:
     ) -> None:
         try:
             try:
+                interface = self._interface_of(stream)
+                deadline = trio.current_time() + request.deadline_ms / 1000
                 async with prefill_here(instance, request) as source:
-                    await self._pass_on(stream, server, source)
+                    size = _size(source.layout, request)
+                    with self._outlets.transfer(interface, deadline, size) as outlet:
+                        await self._pass_on(stream, server, source, outlet)
             except (InstanceNotReady, EngineDied) as error:
                 refusal = Refuse("not_ready", error.problem, retryable=True)
                 await stream.send(server.refuse(refusal))
         except TransportError as error:
             logger.info("prefill {} ended early: {}", request.id, error)
 
-    async def _pass_on(self, stream: ByteStream, server: Server, source: EnginePrefill) -> None:
+    async def _pass_on(
+        self, stream: ByteStream, server: Server, source: EnginePrefill, outlet: Outlet
+    ) -> None:
         held: list[ChunkArrived] = []
         while True:
             event = await source.next_event()
@@ -138,13 +154,13 @@ class PrefillService:
                     await stream.send(server.accept(event.accept))
                 case ChunkArrived():
                     if self._overlap:
-                        await _send_chunk(stream, server, event)
+                        await _send_chunk(outlet, stream, server, event)
                     else:
                         held.append(ChunkArrived(event.chunk, memoryview(bytes(event.payload))))
                     await source.release(event)
                 case Completed():
                     for chunk in held:
-                        await _send_chunk(stream, server, chunk)
+                        await _send_chunk(outlet, stream, server, chunk)
                     if event.done is not None:
                         await stream.send(server.done(event.done))
                     return
@@ -156,10 +172,12 @@ class PrefillService:
                     return
 
 
-async def _send_chunk(stream: ByteStream, server: Server, event: ChunkArrived) -> None:
+async def _send_chunk(
+    outlet: Outlet, stream: ByteStream, server: Server, event: ChunkArrived
+) -> None:
     try:
         with trio.fail_after(SEND_TIMEOUT_S):
-            await stream.send(server.chunk(event.chunk), event.payload)
+            await outlet.send(stream, server.chunk(event.chunk), event.payload)
     except trio.TooSlowError as error:
         raise TransportError(f"the receiver took no chunk for {SEND_TIMEOUT_S:.0f} s") from error
 
@@ -172,6 +190,12 @@ async def _cancel_when_closed(stream: ByteStream, server: Server, scope: trio.Ca
     except TransportError:
         server.eof()
     scope.cancel()
+
+
+def _size(layout: CacheLayout, request: Request) -> int:
+    """Return the raw bytes of what a request asks for, at most."""
+    tokens = request.end - request.start
+    return sum(layout.nbytes(index, tokens) for index in range(len(layout.layers)))
 
 
 def _refusal(instance: Instance | None, request: Request) -> Refuse | None:

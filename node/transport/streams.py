@@ -48,6 +48,10 @@ class BulkStream(Protocol):
         """Write `buffers` one after another, as if they were one."""
         ...
 
+    async def room(self) -> int:
+        """Wait until the peer takes bytes, and return how many it takes now."""
+        ...
+
 
 class ByteStream:
     """An ordered stream of bytes to a peer and back.
@@ -136,6 +140,17 @@ class ByteStream:
                 else:
                     for buffer in buffers:
                         await self._send_stock(memoryview(buffer).cast("B"))
+
+    async def room(self) -> int:
+        """Wait until the peer takes bytes, and return how many can be sent that it has room for.
+
+        Raises as `send` does. Over stock yamux it is a guess, and comes at once.
+        """
+        with self._translated():
+            if self._bulk is not None:
+                return await self._bulk.room()
+        await trio.lowlevel.checkpoint()
+        return _STOCK_PIECE
 
     async def finish(self) -> None:
         """Tell the peer that nothing more comes; reading goes on.

@@ -58,7 +58,8 @@ async def test_bulk_has_a_connection_of_its_own_that_is_no_link():
         stream = await open_bulk(a, b)
         assert isinstance(stream.connection, BulkConnection)
         assert stream.connection is not link.connection.muxed_conn
-        assert a.route_of(stream) == route_to(b)
+        assert a.interface_of(stream) == "lo"
+        assert a.bulk.routes == ((b.peer_id, route_to(b)),)
         assert len(a.links) == len(b.links) == 1
         assert [each for each, _ in b.bulk.routes] == [a.peer_id]
         assert b.bulk.routes[0][1].interface == "lo"

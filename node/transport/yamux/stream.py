@@ -130,12 +130,20 @@ class YamuxStream(IMuxedStream):
         async with self._writing:
             self.raise_if_unwritable()
             while parts:
-                while not self.state.send_window:
-                    self._write_wake = trio.Event()
-                    await self._write_wake.wait()
-                    self.raise_if_unwritable()
+                await self._sleep_until_writable()
                 sent = await self._connection.send_data(self, parts)
                 parts = without_first_bytes(parts, sent)
+
+    async def room(self) -> int:
+        """Wait until the peer's window is open, and return the bytes that it takes.
+
+        Raises as `write_many` does.
+        """
+        await trio.lowlevel.checkpoint()
+        async with self._writing:
+            self.raise_if_unwritable()
+            await self._sleep_until_writable()
+            return self.state.send_window
 
     async def close_write(self) -> None:
         """Send FIN: the peer reads to the end of what was written. Reading goes on."""
@@ -189,6 +197,12 @@ class YamuxStream(IMuxedStream):
             self._connection.flush_soon()
         self._connection.forget_if_done(self.state)
         self.wake_writer()
+
+    async def _sleep_until_writable(self) -> None:
+        while not self.state.send_window:
+            self._write_wake = trio.Event()
+            await self._write_wake.wait()
+            self.raise_if_unwritable()
 
     async def _sleep_until_readable(self) -> None:
         self._read_wake = trio.Event()
