@@ -43,9 +43,9 @@ from protocols.kv_prefill.messages import PROTOCOL_ID, Codec, Request, hash_toke
 
 __all__ = ["PROCESSES", "Report", "Row", "Way", "measure"]
 
-Way: TypeAlias = Literal["socket"]
+Way: TypeAlias = Literal["socket", "shared"]
 """How bytes cross between an engine and its node."""
-WAYS: Final[tuple[Way, ...]] = ("socket",)
+WAYS: Final[tuple[Way, ...]] = ("socket", "shared")
 PROCESSES: Final = ("prefill_engine", "prefill_node", "decode_node", "decode_engine")
 _LOOPBACK: Final = Multiaddr("/ip4/127.0.0.1/tcp/0")
 _WARM_UP_TOKENS: Final = 1024
@@ -273,7 +273,7 @@ async def _move(
 
     started = perf_counter()
     async with instance.request("bench") as handle:
-        async with prefill_there(open_stream, "", request, LAYOUT) as source:
+        async with prefill_there(open_stream, "", request, LAYOUT, handle) as source:
             moved = await inject_all(source, handle, end, 60, progress)
         if not moved.complete:
             raise RuntimeError(f"the transfer failed: {moved.reason}")
@@ -292,7 +292,15 @@ def _instance(model: str, way: Way, engine: list[str]) -> Instance:
         return Path()
 
     spec = InstanceSpec(model=model, engine="vllm", roles=("prefill", "decode"))
-    return Instance(spec, model, nowhere, lambda: None, lambda *_: None, command=lambda _: engine)
+    return Instance(
+        spec,
+        model,
+        nowhere,
+        lambda: None,
+        lambda *_: None,
+        command=lambda _: engine,
+        shared_memory=way == "shared",
+    )
 
 
 def _main() -> None:

@@ -6,16 +6,21 @@ KV cache.
 
 from __future__ import annotations
 
+import os
 import socket
 import threading
+from array import array
 from collections import deque
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
+from loguru import logger
 
-from protocols.engine import EngineMessage, Inject, NodeMessage
-from protocols.framing import Frame, FrameReader, encode_frame
+from engines.memory import SharedMemory
+from protocols.engine import EngineMessage, Inject, NodeMessage, Share, Shared
+from protocols.errors import Malformed
+from protocols.framing import Frame, FrameReader, ReadAhead, encode_frame
 
 __all__ = ["Buffer", "NodeChannel"]
 
@@ -23,6 +28,10 @@ Buffer = bytes | bytearray | memoryview
 
 MAX_QUEUED_BULK = 16 << 20
 """Payload bytes that may wait for the socket before `send_bulk` blocks."""
+
+
+_REGIONS: Final = 2
+"""File descriptors that come with `Share`."""
 
 
 class _Outgoing(NamedTuple):
@@ -35,10 +44,16 @@ class NodeChannel:
     """Sends and receives frames over `sock`, which it owns.
 
     `send` and `send_bulk` may be called from any thread; `frames` from one.
+
+    Attributes:
+        memory: shared with the node; None until it has offered some.
     """
 
     def __init__(self, sock: socket.socket) -> None:
+        self.memory: SharedMemory | None = None
         self._sock = sock
+        self._ahead = ReadAhead()
+        self._descriptors: list[int] = []
         self._encoder = msgspec.msgpack.Encoder()
         self._state = threading.Condition()
         self._control: deque[_Outgoing] = deque()
@@ -86,13 +101,17 @@ class NodeChannel:
     def frames(self) -> Iterator[Frame[NodeMessage]]:
         """Yield what the node sends, until it closes its end.
 
+        The payload of an `Inject` with a place in shared memory is a view of it.
+
         Raises:
             ProtocolError: the node sent something else than a message of this protocol.
             OSError: the socket broke.
         """
         reader: FrameReader[NodeMessage] = FrameReader(
             msgspec.msgpack.Decoder(NodeMessage),
-            lambda message: message.chunk.size if isinstance(message, Inject) else 0,
+            lambda message: (
+                message.chunk.size if isinstance(message, Inject) and message.at is None else 0
+            ),
         )
         while True:
             buffer = memoryview(bytearray(reader.wanted))
@@ -100,8 +119,17 @@ class NodeChannel:
                 reader.eof()
                 return
             frame = reader.feed(buffer)
-            if frame is not None:
-                yield frame
+            match frame:
+                case None:
+                    continue
+                case Frame(Share() as share):
+                    self._accept(share)
+                case Frame(Inject(at=int(at)) as inject):
+                    if self.memory is None:
+                        raise Malformed("a payload in shared memory, of which there is none")
+                    yield Frame(inject, self.memory.payload(at, inject.chunk.size))
+                case _:
+                    yield frame
 
     def close(self) -> None:
         """Send what is queued and close the socket."""
@@ -113,12 +141,44 @@ class NodeChannel:
 
     def _fill(self, buffer: memoryview) -> bool:
         """Read until `buffer` is full; return whether it came to that."""
+        buffer = buffer[self._ahead.take_into(buffer) :]
         while buffer:
-            received = self._sock.recv_into(buffer)
+            if len(buffer) >= self._ahead.size:
+                received = self._sock.recv_into(buffer)
+            else:
+                received = self._receive_ahead()
+                self._ahead.filled(received)
+                received = self._ahead.take_into(buffer)
             if received == 0:
                 return False
             buffer = buffer[received:]
         return True
+
+    def _receive_ahead(self) -> int:
+        """Read what is there, and keep the file descriptors that come with it."""
+        room = socket.CMSG_SPACE(_REGIONS * array("i").itemsize)
+        received, ancillary, _, _ = self._sock.recvmsg_into([self._ahead.room], room)
+        for level, kind, data in ancillary:
+            if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+                came = array("i")
+                came.frombytes(data[: len(data) - len(data) % came.itemsize])
+                self._descriptors.extend(came)
+        return received
+
+    def _accept(self, share: Share) -> None:
+        """Map the memory that is offered, and say so; without it, payloads come in frames."""
+        descriptors, self._descriptors = self._descriptors, []
+        try:
+            # Fewer descriptors are a ValueError here; more than there is room for do not come.
+            to_node, to_engine = descriptors
+            self.memory = SharedMemory((to_node, share.to_node), (to_engine, share.to_engine))
+        except (OSError, ValueError) as error:
+            logger.warning("no memory can be shared with the node: {}", error)
+            return
+        finally:
+            for descriptor in descriptors:
+                os.close(descriptor)
+        self.send(Shared())
 
     def _write(self) -> None:
         while True:

@@ -17,7 +17,7 @@ from loguru import logger
 from engines.channel import NodeChannel
 from protocols.engine import Failed, PrefillChunk, PrefillFinished, PrefillStarted
 from protocols.kv_prefill.codec import encode_chunk
-from protocols.kv_prefill.messages import Chunk, Codec, Timings
+from protocols.kv_prefill.messages import Codec, Timings
 
 __all__ = ["ChunkSender"]
 
@@ -34,7 +34,7 @@ class _Piece:
 
     def __init__(self, layer: int, start: int, end: int, arrays: Sequence[np.ndarray]) -> None:
         self.layer, self.start, self.end, self.arrays = layer, start, end, arrays
-        self.encoded: tuple[Chunk, list[memoryview]] | None = None
+        self.encoded: tuple[PrefillChunk, list[memoryview]] | None = None
 
 
 @dataclass
@@ -113,8 +113,17 @@ class ChunkSender:
         job = self._pool.submit(self._encode, request, transfer, piece)
         job.add_done_callback(lambda done: self._fail_if_raised(request, done))
 
-    def acknowledge(self, request: str, size: int) -> None:
-        """Note that `size` payload bytes have left the node. Any thread."""
+    def acknowledge(self, request: str, size: int, at: int | None = None) -> None:
+        """Note that `size` payload bytes have left the node. Any thread.
+
+        Args:
+            request: whose they are.
+            size: of one payload.
+            at: where in shared memory it was, if it was there.
+        """
+        memory = self._channel.memory
+        if at is not None and (memory is None or not memory.give_back(at, request)):
+            logger.warning("the node gave back memory at {} that {} does not have", at, request)
         with self._state:
             transfer = self._transfers.get(request)
             if transfer is not None:
@@ -142,6 +151,12 @@ class ChunkSender:
                 self._state.notify_all()
         self._channel.drop(request)
 
+    def cancel(self, request: str) -> None:
+        """Discard the request, of which the node will not read anything more. Any thread."""
+        self.discard(request)
+        if self._channel.memory is not None:
+            self._channel.memory.give_back_all(request)
+
     def close(self) -> None:
         """Drop what has not been encoded yet and end the threads."""
         with self._state:
@@ -155,14 +170,22 @@ class ChunkSender:
         if transfer.discarded:
             return
         began = time.monotonic()
-        encoded = encode_chunk(piece.layer, piece.start, piece.end, piece.arrays, transfer.codec)
-        chunk = encoded[0]
+        span = piece.layer, piece.start, piece.end
+        chunk, payload = encode_chunk(*span, piece.arrays, transfer.codec)
+        memory = self._channel.memory
+        at = None if memory is None else memory.put(payload)
         with self._state:
+            if memory is not None and at is not None:
+                payload = []
+                if transfer.discarded:
+                    memory.drop(at)
+                    return
+                memory.assign(at, request)
             transfer.encode_s += time.monotonic() - began
             # The node acknowledges what it sees: encoded bytes.
             transfer.unacknowledged -= chunk.raw_size - chunk.size
             # What is not sent as it is need not be kept.
-            piece.encoded, piece.arrays = encoded, ()
+            piece.encoded, piece.arrays = (PrefillChunk(request, chunk, at), payload), ()
             self._state.notify_all()
         self._send_encoded(request, transfer)
 
@@ -177,8 +200,9 @@ class ChunkSender:
                     return
                 transfer.pieces.popleft()
                 transfer.sending = True
-            chunk, payload = encoded
-            self._channel.send_bulk(request, PrefillChunk(request=request, chunk=chunk), payload)
+            message, payload = encoded
+            chunk = message.chunk
+            self._channel.send_bulk(request, message, payload)
             with self._state:
                 transfer.sending = False
                 transfer.first_chunk_at = transfer.first_chunk_at or time.monotonic()

@@ -30,6 +30,7 @@ from protocols.engine import (
     Failed,
     Generate,
     Inject,
+    Injected,
     Load,
     Loaded,
     LoadFailed,
@@ -37,6 +38,7 @@ from protocols.engine import (
     NodeMessage,
     Prefill,
     Receive,
+    Share,
     Shutdown,
     Tokenize,
     Tokenized,
@@ -51,7 +53,8 @@ if TYPE_CHECKING:
 __all__ = ["EngineProcess", "main"]
 
 _MAX_INBOX: Final = 64 << 20
-"""Bytes of payloads that wait for the engine's step to end; more stay with the node."""
+"""Bytes of payloads, but for those in shared memory, that wait for the engine's step to end; more
+stay with the node."""
 _INBOX_PATIENCE_S: Final = 2.0
 """For room in the inbox. Then one more frame is read: the step may itself be waiting for an
 `Acknowledge` that comes after it."""
@@ -70,7 +73,8 @@ class _Inbox:
         with self._changed:
             self._changed.wait_for(lambda: self._size < _MAX_INBOX, _INBOX_PATIENCE_S)
             self._frames.append(frame)
-            self._size += len(frame.payload)
+            if not (isinstance(frame.message, Inject) and frame.message.at is not None):
+                self._size += len(frame.payload)
             self._changed.notify_all()
 
     def take(self, *, block: bool) -> list[Frame[NodeMessage]]:
@@ -121,13 +125,13 @@ class EngineProcess:
             for frame in self._channel.frames():
                 message = frame.message
                 if isinstance(message, Acknowledge):
-                    self._sink.acknowledge(message.request, message.size)
+                    self._sink.acknowledge(message.request, message.size, message.at)
                     continue
                 if isinstance(message, Prefill):
                     self._sink.expect(message.request)
                 elif isinstance(message, Cancel):
                     # A step may be waiting for room for this very request's chunks.
-                    self._sink.discard(message.request)
+                    self._sink.cancel(message.request)
                 self._inbox.put(frame)
         except (OSError, ProtocolError) as error:
             logger.error("the channel to the node broke: {}", error)
@@ -139,7 +143,7 @@ class EngineProcess:
         message = frame.message
         if isinstance(message, Load):
             return self._load(message)
-        if isinstance(message, Shutdown | Acknowledge):
+        if isinstance(message, Shutdown | Acknowledge | Share):
             return True
         try:
             self._dispatch(message, frame.payload)
@@ -167,6 +171,8 @@ class EngineProcess:
                 engine.receive(message)
             case Inject():
                 engine.inject(message, payload)
+                if message.at is not None:
+                    self._channel.send(Injected(message.request, message.at))
             case Generate():
                 engine.generate(message)
             case Cancel():

@@ -3,6 +3,12 @@
 They go over a Unix socketpair in the frames of `protocols.framing`. `PrefillChunk` and `Inject`
 are followed by `chunk.size` payload bytes, which the node passes on without looking inside.
 
+Where node and engine share memory (`Share`, answered by `Shared`), a payload may lie there instead,
+from byte `at` of the region on, and nothing follows. There is a region for each direction. Whoever
+writes to it says which parts are in use; the other side says when it has read a payload for the
+last time: the node by `Acknowledge`, or for all of a request by `Cancel`, the engine by `Injected`,
+or for all of a request by its terminal message.
+
 Every request (`Prefill`, `Generate`, `Tokenize`) gets exactly one terminal message:
 `PrefillFinished`, `Finished`, `Tokenized`, `Cancelled` or `Failed`.
 """
@@ -32,6 +38,7 @@ __all__ = [
     "GenerateStarted",
     "Inject",
     "InjectRejected",
+    "Injected",
     "Load",
     "LoadFailed",
     "Loaded",
@@ -43,6 +50,8 @@ __all__ = [
     "PrefillStarted",
     "Progress",
     "Receive",
+    "Share",
+    "Shared",
     "Shutdown",
     "Token",
     "Tokenize",
@@ -57,6 +66,18 @@ FailureCode: TypeAlias = Literal[
 
 
 # From the node to the engine.
+
+
+class Share(msgspec.Struct, frozen=True, tag="share"):
+    """Offers memory; sent before anything else, if at all.
+
+    Two file descriptors come with the frame (`SCM_RIGHTS`), of a region for each direction.
+    """
+
+    to_node: int
+    """Bytes of the first, which the engine writes to."""
+    to_engine: int
+    """Bytes of the second, which the node writes to."""
 
 
 class Load(msgspec.Struct, frozen=True, tag="load"):
@@ -103,6 +124,8 @@ class Acknowledge(msgspec.Struct, frozen=True, tag="acknowledge"):
 
     request: str
     size: int
+    at: int | None = None
+    """Of the chunk whose payload this is, if it was in shared memory."""
 
 
 class Receive(msgspec.Struct, frozen=True, tag="receive"):
@@ -121,10 +144,11 @@ class Receive(msgspec.Struct, frozen=True, tag="receive"):
 
 
 class Inject(msgspec.Struct, frozen=True, tag="inject"):
-    """One chunk of a cache computed elsewhere; its payload follows."""
+    """One chunk of a cache computed elsewhere; its payload follows, or is in shared memory."""
 
     request: str
     chunk: Chunk
+    at: int | None = None
 
 
 class Generate(msgspec.Struct, frozen=True, tag="generate"):
@@ -152,6 +176,10 @@ class Shutdown(msgspec.Struct, frozen=True, tag="shutdown"):
 
 
 # From the engine to the node.
+
+
+class Shared(msgspec.Struct, frozen=True, tag="shared"):
+    """The regions that were offered can be used."""
 
 
 class Loading(msgspec.Struct, frozen=True, tag="loading"):
@@ -213,10 +241,11 @@ class PrefillStarted(msgspec.Struct, frozen=True, tag="prefill_started"):
 
 
 class PrefillChunk(msgspec.Struct, frozen=True, tag="prefill_chunk"):
-    """One layer's cache of a token range; its payload follows."""
+    """One layer's cache of a token range; its payload follows, or is in shared memory."""
 
     request: str
     chunk: Chunk
+    at: int | None = None
 
 
 class PrefillFinished(msgspec.Struct, frozen=True, tag="prefill_finished"):
@@ -229,6 +258,13 @@ class PrefillFinished(msgspec.Struct, frozen=True, tag="prefill_finished"):
     computed: int
     """Tokens that were computed, not read from a prefix cache."""
     timings: Timings
+
+
+class Injected(msgspec.Struct, frozen=True, tag="injected"):
+    """The payload of an `Inject` in shared memory will not be read again, whatever became of it."""
+
+    request: str
+    at: int
 
 
 class InjectRejected(msgspec.Struct, frozen=True, tag="inject_rejected"):
@@ -297,16 +333,27 @@ class Failed(msgspec.Struct, frozen=True, tag="failed"):
 
 
 NodeMessage: TypeAlias = (
-    Load | Tokenize | Prefill | Acknowledge | Receive | Inject | Generate | Cancel | Shutdown
+    Share
+    | Load
+    | Tokenize
+    | Prefill
+    | Acknowledge
+    | Receive
+    | Inject
+    | Generate
+    | Cancel
+    | Shutdown
 )
 EngineMessage: TypeAlias = (
-    Loading
+    Shared
+    | Loading
     | Loaded
     | LoadFailed
     | Tokenized
     | PrefillStarted
     | PrefillChunk
     | PrefillFinished
+    | Injected
     | InjectRejected
     | GenerateStarted
     | Progress

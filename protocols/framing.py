@@ -18,7 +18,7 @@ import msgspec
 
 from protocols.errors import LimitExceeded, Malformed, Truncated
 
-__all__ = ["MAX_MESSAGE", "MAX_PAYLOAD", "Frame", "FrameReader", "encode_frame"]
+__all__ = ["MAX_MESSAGE", "MAX_PAYLOAD", "Frame", "FrameReader", "ReadAhead", "encode_frame"]
 
 MAX_MESSAGE: Final = 8 << 20
 """Bytes of a msgpack message: a request with two million token ids."""
@@ -53,6 +53,35 @@ def encode_frame(encoder: msgspec.msgpack.Encoder, message: object) -> bytearray
         raise LimitExceeded(f"a message of {length} bytes, over the limit of {MAX_MESSAGE}")
     frame[:_LENGTH_SIZE] = length.to_bytes(_LENGTH_SIZE, "big")
     return frame
+
+
+class ReadAhead:
+    """Bytes that were read along with those wanted, so that small frames take one read and not two.
+
+    Args:
+        size: bytes that can be read at once.
+    """
+
+    def __init__(self, size: int = 64 << 10) -> None:
+        self.size = size
+        self._buffer = memoryview(bytearray(size))
+        self._start = self._end = 0
+
+    @property
+    def room(self) -> memoryview:
+        """Where to read more to. Only to be used when nothing is left of what was read before."""
+        return self._buffer
+
+    def filled(self, count: int) -> None:
+        """Say that `count` bytes have been read into `room`."""
+        self._start, self._end = 0, count
+
+    def take_into(self, buffer: memoryview) -> int:
+        """Move what is there into `buffer`, as much as fits; return how much that was."""
+        count = min(len(buffer), self._end - self._start)
+        buffer[:count] = self._buffer[self._start : self._start + count]
+        self._start += count
+        return count
 
 
 class FrameReader(Generic[M]):
@@ -100,7 +129,7 @@ class FrameReader(Generic[M]):
     def feed(self, data: bytes | bytearray | memoryview) -> Frame[M] | None:
         """Take the next `wanted` bytes and return the frame that they complete, if they do.
 
-        A payload is kept as the buffer that was fed, not copied.
+        A payload is kept as the buffer that was fed, not copied: a memoryview as that very object.
 
         Raises:
             ValueError: not exactly `wanted` bytes; a mistake of the caller, not of the peer.
@@ -112,7 +141,8 @@ class FrameReader(Generic[M]):
         if self._in_length:
             return self._feed_length(data)
         if self._message is not None:
-            return self._complete(self._message, memoryview(data))
+            payload = data if isinstance(data, memoryview) else memoryview(data)
+            return self._complete(self._message, payload)
         return self._feed_message(data)
 
     def eof(self) -> None:

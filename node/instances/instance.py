@@ -66,6 +66,7 @@ class Instance:
         on_change: called whenever `record` would say something new.
         on_loading: told the stage of loading and how far it is, from 0 to 1.
         command: returns the command of the engine's process.
+        shared_memory: see `start_engine`.
     """
 
     def __init__(
@@ -76,6 +77,8 @@ class Instance:
         on_change: Callable[[], None],
         on_loading: Callable[[str, float], None],
         command: Callable[[EngineName], list[str]] = engine_command,
+        *,
+        shared_memory: bool = True,
     ) -> None:
         self.id = f"{spec.engine}-{secrets.token_hex(3)}"
         self.spec = spec
@@ -91,6 +94,7 @@ class Instance:
         self._on_change = on_change
         self._on_loading = on_loading
         self._command = command
+        self._shared_memory = shared_memory
         self._connection: EngineConnection | None = None
         self._sequence = 0
 
@@ -203,7 +207,9 @@ class Instance:
         backoff = FIRST_BACKOFF_S
         while True:
             began = trio.current_time()
-            async with start_engine(self._command(self.spec.engine), self.id) as engine:
+            async with start_engine(
+                self._command(self.spec.engine), self.id, shared_memory=self._shared_memory
+            ) as engine:
                 if not await self._load(engine, path):
                     return
                 await engine.process.wait()

@@ -16,6 +16,7 @@ from loguru import logger
 
 from node.errors import EngineDied
 from node.instances.connection import EngineConnection
+from node.instances.memory import share_memory
 from protocols.engine import EngineName, Shutdown
 
 __all__ = ["EngineHandle", "engine_command", "start_engine"]
@@ -55,7 +56,9 @@ def engine_command(engine: EngineName) -> list[str]:
 
 
 @asynccontextmanager
-async def start_engine(command: Sequence[str], label: str) -> AsyncIterator[EngineHandle]:
+async def start_engine(
+    command: Sequence[str], label: str, *, shared_memory: bool = True
+) -> AsyncIterator[EngineHandle]:
     """Run an engine process for the length of the `async with` block.
 
     The process is spawned, never forked from this one. It is asked to shut down at the end, and
@@ -64,6 +67,8 @@ async def start_engine(command: Sequence[str], label: str) -> AsyncIterator[Engi
     Args:
         command: of the engine process, to which the file descriptor of its socket is added.
         label: names it in the log.
+        shared_memory: offer the engine memory for the bytes of caches; without, they go over the
+            socket.
 
     Raises:
         OSError: the process cannot be started.
@@ -73,6 +78,7 @@ async def start_engine(command: Sequence[str], label: str) -> AsyncIterator[Engi
         end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SOCKET_BUFFER)
     with theirs:
         try:
+            memory = share_memory(ours) if shared_memory else None
             process = await trio.lowlevel.open_process(
                 [*command, str(theirs.fileno())],
                 stdin=subprocess.DEVNULL,
@@ -85,7 +91,8 @@ async def start_engine(command: Sequence[str], label: str) -> AsyncIterator[Engi
         except BaseException:
             ours.close()
             raise
-    connection = EngineConnection(trio.SocketStream(trio.socket.from_stdlib_socket(ours)))
+    stream = trio.SocketStream(trio.socket.from_stdlib_socket(ours))
+    connection = EngineConnection(stream, memory)
     handle = EngineHandle(process, connection)
     # The connection outlives a cancellation from outside until the process has been asked to end.
     background = trio.CancelScope(shield=True)

@@ -84,7 +84,8 @@ class EnginePrefill:
     async def release(self, chunk: ChunkArrived) -> None:
         """See `PrefillSource.release`. That the engine has died is for `next_event` to tell."""
         with suppress(EngineDied):
-            await self._handle.send(Acknowledge(request=self._handle.id, size=chunk.chunk.size))
+            acknowledge = Acknowledge(request=self._handle.id, size=chunk.chunk.size)
+            await self._handle.send(acknowledge, chunk.payload)
 
     def _accept(self, message: PrefillStarted) -> Accept:
         return Accept(

@@ -146,7 +146,9 @@ class Planner:
 
         patience = candidate.deadline_ms / 1000
         try:
-            async with prefill_there(open_stream, candidate.peer_id, request, layout) as source:
+            async with prefill_there(
+                open_stream, candidate.peer_id, request, layout, handle
+            ) as source:
                 result = await inject_all(source, handle, request.end, patience, progress)
             result.link_lost = source.link_lost and not result.complete
             if source.violation:

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import TypeAlias
 
+from node.prefill.source import Buffers, PrivateBuffers
 from node.transport.errors import ConnectionLost, StreamClosed, TransportError
 from node.transport.streams import ByteStream
 from protocols.cache import CacheLayout
@@ -21,11 +22,18 @@ OpenStream: TypeAlias = Callable[[str, str], Awaitable[ByteStream]]
 
 
 class RemotePrefill:
-    """Reads the events of a `PrefillSource` from a stream."""
+    """Reads the events of a `PrefillSource` from a stream.
 
-    def __init__(self, stream: ByteStream, client: Client) -> None:
+    Args:
+        stream: where they come from.
+        client: knows what may come.
+        buffers: memory for payloads.
+    """
+
+    def __init__(self, stream: ByteStream, client: Client, buffers: Buffers | None = None) -> None:
         self._stream = stream
         self._client = client
+        self._buffers = buffers or PrivateBuffers()
         self._broken = False
         self.link_lost = False
         """Whether it was the connection that ended, and not the node's word."""
@@ -63,16 +71,25 @@ class RemotePrefill:
             return self._break_off(f"it broke the protocol: {error}", retryable=False)
 
     async def release(self, chunk: ChunkArrived) -> None:
-        """See `PrefillSource.release`: each chunk here has memory of its own."""
+        """See `PrefillSource.release`."""
+        self._buffers.give_back(chunk.payload)
 
     def _break_off(self, reason: str, *, retryable: bool) -> TransferFailed:
         self._broken = True
         return TransferFailed(reason, retryable)
 
     async def _read(self, size: int) -> memoryview:
-        buffer = memoryview(bytearray(size))
-        await self._stream.read_exactly_into(buffer)
-        return buffer
+        if self._client.incoming is None:
+            message = memoryview(bytearray(size))
+            await self._stream.read_exactly_into(message)
+            return message
+        payload = await self._buffers.take(size)
+        try:
+            await self._stream.read_exactly_into(payload)
+        except BaseException:
+            self._buffers.give_back(payload)
+            raise
+        return payload
 
     def _progress(self) -> str:
         return f"{self.coverage.covered_tokens} tokens had arrived complete"
@@ -80,7 +97,11 @@ class RemotePrefill:
 
 @asynccontextmanager
 async def prefill_there(
-    open_stream: OpenStream, peer_id: str, request: Request, layout: CacheLayout
+    open_stream: OpenStream,
+    peer_id: str,
+    request: Request,
+    layout: CacheLayout,
+    buffers: Buffers | None = None,
 ) -> AsyncIterator[RemotePrefill]:
     """Ask another node for a prefill; leaving the context early cancels it there.
 
@@ -89,6 +110,7 @@ async def prefill_there(
         peer_id: whom to ask.
         request: what for.
         layout: of the engine that will be injected.
+        buffers: memory for what comes; new memory for each payload when left out.
 
     Raises:
         PeerUnreachable: there is no way to it.
@@ -99,7 +121,7 @@ async def prefill_there(
     try:
         client = Client(request, layout)
         await stream.send(client.request_frame)
-        source = RemotePrefill(stream, client)
+        source = RemotePrefill(stream, client, buffers)
         yield source
     finally:
         # A reset reaches the other side at once, where a close would let it go on sending.

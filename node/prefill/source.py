@@ -7,7 +7,30 @@ from typing import Protocol
 from protocols.kv_prefill.client import ChunkArrived, Event
 from protocols.kv_prefill.coverage import Coverage
 
-__all__ = ["PrefillSource"]
+__all__ = ["Buffers", "PrefillSource", "PrivateBuffers"]
+
+
+class Buffers(Protocol):
+    """Memory for payloads that are going to be injected, as a `RequestHandle` has it."""
+
+    async def take(self, size: int) -> memoryview:
+        """Return `size` writable bytes, whatever is in them; wait for them for a while."""
+        ...
+
+    def give_back(self, payload: memoryview) -> None:
+        """Say that memory from `take` is not in use; no error if it has been injected."""
+        ...
+
+
+class PrivateBuffers:
+    """Memory of this process, new for each payload."""
+
+    async def take(self, size: int) -> memoryview:
+        """See `Buffers.take`."""
+        return memoryview(bytearray(size))
+
+    def give_back(self, payload: memoryview) -> None:
+        """See `Buffers.give_back`: it goes with the last reference to it."""
 
 
 class PrefillSource(Protocol):

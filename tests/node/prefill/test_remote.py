@@ -18,7 +18,13 @@ from node.transport.streams import BytesLike, ByteStream
 from protocols.cache import AttentionLayer, CacheLayout
 from protocols.engine import NodeMessage
 from protocols.framing import encode_frame
-from protocols.kv_prefill.client import Client, Completed, TransferFailed
+from protocols.kv_prefill.client import (
+    Accepted,
+    ChunkArrived,
+    Client,
+    Completed,
+    TransferFailed,
+)
 from protocols.kv_prefill.codec import encode_chunk
 from protocols.kv_prefill.messages import (
     Accept,
@@ -182,3 +188,34 @@ async def test_silence_before_the_answer_ends_when_the_caller_says(autojump_cloc
     assert trio.current_time() - began == pytest.approx(5, abs=0.1)
     assert not result.complete
     assert "5 s" in result.reason
+
+
+class Lent:
+    """Counts what is taken and not given back."""
+
+    def __init__(self) -> None:
+        self.held: list[memoryview] = []
+
+    async def take(self, size: int) -> memoryview:
+        await trio.lowlevel.checkpoint()
+        self.held.append(memoryview(bytearray(size)))
+        return self.held[-1]
+
+    def give_back(self, payload: memoryview) -> None:
+        self.held = [each for each in self.held if each is not payload]
+
+
+async def test_payloads_are_read_into_memory_that_is_given_back():
+    lent = Lent()
+    stream = cast("ByteStream", ScriptedStream(ALL[:-1], StreamReset("it was reset")))
+    source = RemotePrefill(stream, Client(REQUEST, LAYOUT), lent)
+    assert isinstance(await source.next_event(), Accepted)
+    event = await source.next_event()
+    assert isinstance(event, ChunkArrived)
+    assert [event.payload] == lent.held
+    assert event.payload is lent.held[0], "the memory is known by the very object"
+    # What was being read when the stream broke is not held any longer.
+    assert isinstance(await source.next_event(), TransferFailed)
+    assert [event.payload] == lent.held
+    await source.release(event)
+    assert lent.held == []
