@@ -5,13 +5,13 @@ import signal
 from pathlib import Path
 from typing import TypeAlias
 
-import psutil
 import pytest
 import trio
 
 from protocols.chat import ChatDelta, ChatProgress, ChatStarted
 from protocols.gossip import Role
 from tests.support import toy_engine
+from tests.support.processes import children_with
 from tests.support.toy_nodes import MODEL, toy_node, toy_nodes, until
 
 Node: TypeAlias = tuple[tuple[Role, ...], tuple[str, ...]]
@@ -143,10 +143,8 @@ class KillOnce:
 
 def pid_of_slowest() -> int:
     """Return the pid of the engine that was started with a delay per step."""
-    for child in psutil.Process().children():
-        if "--step-s" in child.cmdline():
-            return child.pid
-    raise AssertionError("no such engine")
+    (engine,) = children_with("--step-s")
+    return engine.pid
 
 
 async def test_the_prefill_node_leaves_half_way(tmp_path: Path):

@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from typing import Any
 
 import httpx
-import psutil
 
 from bench.nodes import LocalNode
+from tests.support.processes import children_with
 
 __all__ = ["MODEL", "chat", "engine_pids", "load", "own_record", "record_of", "streaming", "until"]
 
@@ -80,8 +80,7 @@ def load(node: LocalNode) -> int:
 
 def engine_pids(node: LocalNode) -> list[int]:
     """Return the pids of a node's engine processes."""
-    children = psutil.Process(node.process.pid).children()
-    return [each.pid for each in children if "engines.process" in " ".join(each.cmdline())]
+    return [each.pid for each in children_with("engines.process", node.process.pid)]
 
 
 def until(condition: Callable[[], bool], seconds: float = 60) -> float:

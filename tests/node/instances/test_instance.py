@@ -21,6 +21,7 @@ from protocols.engine import Finished, Generate, GenerateStarted, Prefill, Token
 from protocols.gossip import Role
 from protocols.kv_prefill.messages import pack_tokens
 from tests.support import toy_engine
+from tests.support.processes import children_with
 
 MODEL = "toy"
 
@@ -75,8 +76,7 @@ async def running(
 
 
 def engine_pids() -> list[int]:
-    children = psutil.Process().children(recursive=True)
-    return [child.pid for child in children if "toy_engine" in " ".join(child.cmdline())]
+    return [child.pid for child in children_with("toy_engine")]
 
 
 def wait_for_exit(pids: list[int]) -> None:

@@ -16,7 +16,6 @@ from pathlib import Path
 
 import msgspec
 import numpy as np
-import psutil
 import pytest
 import trio
 
@@ -48,6 +47,7 @@ from protocols.framing import Frame, encode_frame
 from protocols.kv_prefill.client import ChunkArrived
 from protocols.kv_prefill.messages import Chunk, Request, hash_tokens, pack_tokens
 from tests.support import toy_engine
+from tests.support.processes import children_with
 
 SIZE = 1 << 16
 TOKENS = 16
@@ -459,7 +459,7 @@ async def test_nothing_is_left_of_the_memory_of_an_engine_that_is_killed():
             await source.next_event()
             event = await source.next_event()
             assert isinstance(event, ChunkArrived)
-            for child in psutil.Process().children():
+            for child in children_with("--step-s"):
                 child.kill()
             last = event
             while isinstance(event, ChunkArrived):
