@@ -1,7 +1,5 @@
 """Whole nodes over real libp2p: prefill on one, decode on another, requests at any."""
 
-import os
-import signal
 from pathlib import Path
 from typing import TypeAlias
 
@@ -19,7 +17,7 @@ Node: TypeAlias = tuple[tuple[Role, ...], tuple[str, ...]]
 PREFILL: Node = (("prefill",), ())
 DECODE: Node = (("decode",), ())
 SLOW_PREFILL: Node = (("prefill",), ("--step-s", "0.05"))
-SLOW_DECODE: Node = (("decode",), ("--step-s", "0.05"))
+SLOW_DECODE: Node = (("decode",), ("--step-s", "0.04"))
 BARE: Node = ((), ())
 
 PROMPT = "the quick brown fox jumps over the lazy dog " * 40
@@ -137,14 +135,14 @@ class KillOnce:
 
     def __call__(self) -> None:
         if not self._done:
-            os.kill(pid_of_slowest(), signal.SIGKILL)
+            kill_engine_of(SLOW_PREFILL)
         self._done = True
 
 
-def pid_of_slowest() -> int:
-    """Return the pid of the engine that was started with a delay per step."""
-    (engine,) = children_with("--step-s")
-    return engine.pid
+def kill_engine_of(node: Node) -> None:
+    """Kill the engine of a slow node, which its delay per step tells from all others."""
+    (engine,) = children_with(node[1][-1])
+    engine.kill()
 
 
 async def test_the_prefill_node_leaves_half_way(tmp_path: Path):
@@ -210,7 +208,7 @@ async def test_another_decode_node_takes_over_before_the_first_token(tmp_path: P
 
         async def kill_when_busy() -> None:
             await until(lambda: slow.load == 1)
-            os.kill(pid_of_slowest(), signal.SIGKILL)
+            kill_engine_of(SLOW_DECODE)
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(kill_when_busy)
