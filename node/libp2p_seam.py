@@ -33,7 +33,7 @@ from multiaddr import Multiaddr
 from node.errors import PeerUnreachable
 from node.transport.bulk import BulkConnection, negotiate_bulk
 from node.transport.conduct import Conduct
-from node.transport.negotiation import NEGOTIATION_S, LimitedCommunicator
+from node.transport.negotiation import NEGOTIATION_S, LimitedCommunicator, LimitedSecurity
 from node.transport.noise import NoiseSession
 from node.transport.streams import ByteStream
 from node.transport.tcp import Endpoints, TcpStream
@@ -170,7 +170,11 @@ async def upgrade_bulk(
     raw = RawConnection(TcpStream(stream), True)
     connection: BulkConnection | None = None
     try:
-        secured = await swarm.upgrader.upgrade_security(raw, True, peer_id)
+        security = swarm.upgrader.security_multistream
+        if isinstance(security, LimitedSecurity):
+            secured = await security.secure_bulk(raw, peer_id)
+        else:
+            secured = await security.secure_outbound(raw, peer_id)
         connection = await negotiate_bulk(secured, peer_id, conduct=conduct)
     except Exception as error:
         raise PeerUnreachable(f"no connection for bulk: {error!r}") from error

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from libp2p.abc import IHost, IMuxedConn, ISecureConn
 from libp2p.crypto.keys import KeyPair
-from libp2p.custom_types import TMuxerClass, TMuxerOptions, TProtocol
+from libp2p.custom_types import TMuxerClass, TMuxerOptions, TProtocol, TSecurityOptions
 from libp2p.host.basic_host import BasicHost
 from libp2p.network.config import ConnectionConfig
 from libp2p.network.swarm import Swarm
@@ -27,6 +27,7 @@ from node.transport.guard import guarded
 from node.transport.inbound import InboundStreams
 from node.transport.negotiation import LimitedSecurity, LimitedSelector
 from node.transport.noise import NoiseSession, NoiseTransport
+from node.transport.noise_suites import AES_GCM, PROTOCOL_AES, aes_pays
 from node.transport.yamux.connection import YamuxConnection
 from node.transport.yamux.settings import YamuxSettings
 
@@ -60,9 +61,12 @@ def new_fast_host(
     """
     conduct = conduct or Lenient()
     noise = NoiseTransport(key_pair, fast=fast, secret=secret, conduct=conduct)
+    bulk: TSecurityOptions = {}
+    if fast and aes_pays():
+        bulk[PROTOCOL_AES] = NoiseTransport(key_pair, secret=secret, conduct=conduct, suite=AES_GCM)
     muxers: TMuxerOptions = {TProtocol(YAMUX_PROTOCOL): StockYamux}
     upgrader = TransportUpgrader({NOISE_PROTOCOL: noise}, muxers)
-    upgrader.security_multistream = LimitedSecurity({NOISE_PROTOCOL: noise})
+    upgrader.security_multistream = LimitedSecurity({NOISE_PROTOCOL: noise}, bulk)
     upgrader.muxer_multistream = _Muxers(
         muxers, conduct, (settings or YamuxSettings()) if fast else None
     )

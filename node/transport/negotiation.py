@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from typing import Final, TypeVar
 
-from libp2p.abc import ISecureTransport
+from libp2p.abc import IRawConnection, ISecureConn, ISecureTransport
 from libp2p.custom_types import TProtocol, TSecurityOptions
 from libp2p.exceptions import ParseError
 from libp2p.io.abc import ReadWriteCloser
 from libp2p.io.exceptions import IOException
+from libp2p.peer.id import ID
 from libp2p.protocol_muxer.exceptions import MultiselectCommunicatorError, MultiselectError
 from libp2p.protocol_muxer.generic_selector import GenericMultistreamSelector
 from libp2p.protocol_muxer.multiselect_communicator import MultiselectCommunicator
@@ -77,10 +78,36 @@ class LimitedSelector(GenericMultistreamSelector[T]):
 
 
 class LimitedSecurity(SecurityMultistream):
-    """Negotiates the security of a connection over a `LimitedSelector`."""
+    """Negotiates the security of a connection over a `LimitedSelector`.
 
-    def __init__(self, transports: TSecurityOptions) -> None:
+    Args:
+        transports: for any connection.
+        bulk: for connections for bulk alone, preferred to those; a peer that has connected may
+            choose among all of them.
+    """
+
+    def __init__(self, transports: TSecurityOptions, bulk: TSecurityOptions | None = None) -> None:
         super().__init__({})
         self._selector = LimitedSelector[ISecureTransport]()
+        self._all = LimitedSelector[ISecureTransport]()
         for protocol, transport in transports.items():
             self.add_transport(protocol, transport)
+        for protocol, transport in {**(bulk or {}), **transports}.items():
+            self._all.add_handler(protocol, transport)
+
+    async def select_transport_and_protocol(
+        self, conn: IRawConnection, is_initiator: bool
+    ) -> tuple[TProtocol, ISecureTransport]:
+        """Agree with the peer on the security of a connection that may be for anything."""
+        selector = self._selector if is_initiator else self._all
+        return await selector.select(conn, is_initiator)
+
+    async def secure_bulk(self, conn: IRawConnection, peer_id: ID) -> ISecureConn:
+        """Secure a connection for bulk to a peer that was dialled.
+
+        Raises:
+            MultiselectClientError: the peer knows of none of the ways to.
+            HandshakeFailure: it is another peer, or has another secret.
+        """
+        _, transport = await self._all.select(conn, True)
+        return await transport.secure_outbound(conn, peer_id)

@@ -1,6 +1,7 @@
 """Noise sessions for bulk: py-libp2p's handshake, record handling of our own.
 
-On the wire nothing differs from any libp2p noise. What differs is the cost: messages are sealed
+On the wire nothing differs from any libp2p noise, unless both ends know a cheaper cipher (see
+`node.transport.noise_suites`). What differs is the cost: messages are sealed
 into one preallocated buffer and leave in one send, arrive many in one receive, and are opened into
 the buffer where their bytes are wanted.
 """
@@ -16,7 +17,7 @@ from typing import Final
 import trio
 from cryptography.exceptions import InvalidTag
 from libp2p.abc import IRawConnection, ISecureConn
-from libp2p.crypto.keys import KeyPair
+from libp2p.crypto.keys import KeyPair, PrivateKey
 from libp2p.crypto.x25519 import create_new_key_pair as new_x25519_key_pair
 from libp2p.io.exceptions import (
     ConnectionClosedError,
@@ -43,6 +44,7 @@ from node.transport.noise_records import (
     MessageCipher,
     Sealer,
 )
+from node.transport.noise_suites import CHACHA_POLY, Suite
 from node.transport.tcp import endpoints_of
 
 __all__ = ["NoiseSession", "NoiseTransport", "SecretDiffers"]
@@ -60,13 +62,19 @@ class NoiseSession(SecureSession):
         base: the session that the handshake has made.
         stream: the TCP stream below it.
         noise: the noise state after the handshake, whose keys and counters are taken over.
+        suite: what the handshake was made with.
 
     Attributes:
+        suite: what the messages are sealed with.
         endpoints: both ends of the TCP connection; None if it was over before the session began.
     """
 
     def __init__(
-        self, base: SecureSession, stream: trio.SocketStream, noise: NoiseConnection
+        self,
+        base: SecureSession,
+        stream: trio.SocketStream,
+        noise: NoiseConnection,
+        suite: Suite = CHACHA_POLY,
     ) -> None:
         super().__init__(
             local_peer=base.local_peer,
@@ -80,8 +88,9 @@ class NoiseSession(SecureSession):
         if protocol is None:
             raise NoiseStateError("the noise handshake has left no state")
         sending, receiving = protocol.cipher_state_encrypt, protocol.cipher_state_decrypt
-        self._sealer = Sealer(MessageCipher(bytes(sending.k), sending.n))
-        self._opener = MessageCipher(bytes(receiving.k), receiving.n)
+        self._sealer = Sealer(MessageCipher(bytes(sending.k), sending.n, suite))
+        self._opener = MessageCipher(bytes(receiving.k), receiving.n, suite)
+        self.suite = suite
         self.endpoints = endpoints_of(stream)
         self._stream = stream
         self._received = memoryview(bytearray(_RECEIVE_BUFFER))
@@ -189,6 +198,7 @@ class NoiseTransport(StockNoiseTransport):
         secret: shared by the members of a cluster. It enters the handshake as its prologue, so the
             handshake with anyone who has another secret, or none, fails its authentication.
         conduct: says which peers are refused even if the handshake succeeds.
+        suite: what to shake hands with. Only `NoiseSession` knows others than the default.
     """
 
     def __init__(
@@ -198,10 +208,12 @@ class NoiseTransport(StockNoiseTransport):
         fast: bool = True,
         secret: bytes | None = None,
         conduct: Conduct | None = None,
+        suite: Suite = CHACHA_POLY,
     ) -> None:
         super().__init__(key_pair, new_x25519_key_pair().private_key)
         self._conduct = conduct or Lenient()
         self._fast = fast
+        self._suite = suite
         self._prologue = None if secret is None else hashlib.sha256(b"baton" + secret).digest()
 
     async def secure_inbound(self, conn: IRawConnection) -> ISecureConn:
@@ -231,20 +243,32 @@ class NoiseTransport(StockNoiseTransport):
 
     def get_pattern(self) -> PatternXX:
         """Return the handshake for one connection."""
-        pattern = _Pattern if self._fast else PatternXX
-        return pattern(
-            self.local_peer,
-            self.libp2p_privkey,
-            self.noise_privkey,
-            self.early_data,
-            prologue=self._prologue,
-        )
+        ours = self.local_peer, self.libp2p_privkey, self.noise_privkey, self.early_data
+        if self._fast:
+            return _Pattern(*ours, prologue=self._prologue, suite=self._suite)
+        return PatternXX(*ours, prologue=self._prologue)
 
 
 class _Pattern(PatternXX):
     """The XX handshake, which keeps its noise state to make a `NoiseSession` of it."""
 
     _noise: NoiseConnection
+
+    def __init__(
+        self,
+        local_peer: ID,
+        libp2p_privkey: PrivateKey,
+        noise_static_key: PrivateKey,
+        early_data: bytes | None,
+        *,
+        prologue: bytes | None,
+        suite: Suite,
+    ) -> None:
+        super().__init__(
+            local_peer, libp2p_privkey, noise_static_key, early_data, prologue=prologue
+        )
+        self.protocol_name = suite.noise_name
+        self._suite = suite
 
     def create_noise_state(self, prologue: bytes | None = None) -> NoiseConnection:
         self._noise = super().create_noise_state(prologue=prologue)
@@ -260,7 +284,7 @@ class _Pattern(PatternXX):
         stream = _tcp_stream(conn)
         if stream is None or not isinstance(base, SecureSession):
             return base
-        return NoiseSession(base, stream, self._noise)
+        return NoiseSession(base, stream, self._noise, self._suite)
 
 
 @contextmanager

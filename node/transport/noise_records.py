@@ -1,6 +1,6 @@
 """Noise transport messages as records on the wire: sealing in batches, opening in place.
 
-A record is a 2-byte big-endian length and that many bytes of ChaCha20-Poly1305 ciphertext
+A record is a 2-byte big-endian length and that many bytes of ciphertext and tag
 (https://github.com/libp2p/specs/tree/master/noise).
 """
 
@@ -10,8 +10,9 @@ from collections.abc import Generator, Iterable
 from typing import Final
 
 from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from libp2p.io.exceptions import ConnectionClosedError, DecryptionFailedException
+
+from node.transport.noise_suites import CHACHA_POLY, Suite
 
 __all__ = ["LENGTH_SIZE", "MAX_PLAINTEXT", "MAX_RECORD", "TAG_SIZE", "MessageCipher", "Sealer"]
 
@@ -29,23 +30,40 @@ _SMALL: Final = 4096
 """Parts below this many bytes are copied together: a copy costs less than a message."""
 _MAX_NONCE: Final = 2**64 - 1
 """Reserved by the Noise specification (section 5.1); no message may use it."""
+_KEY_SIZE: Final = 32
 
 
 class MessageCipher:
-    """One direction's key and message counter."""
+    """One direction's key and message counter.
 
-    def __init__(self, key: bytes, counter: int) -> None:
-        self._aead = ChaCha20Poly1305(key)
+    Args:
+        key: 32 bytes, as the handshake has left it.
+        counter: number of the next message.
+        suite: what the handshake was made with.
+    """
+
+    def __init__(self, key: bytes, counter: int, suite: Suite = CHACHA_POLY) -> None:
+        self._suite = suite
+        self._aead = suite.aead(key)
         self._counter = counter
 
-    def _nonce(self) -> bytes:
+    def _next_nonce(self) -> bytes:
+        """Return the nonce of the next message, whose key is in place once this returns."""
         if self._counter >= _MAX_NONCE:
             raise ConnectionClosedError("the noise session has used up its nonces")
-        return bytes(4) + self._counter.to_bytes(8, "little")
+        every = self._suite.rekey_every
+        if every is not None and self._counter and self._counter % every == 0:
+            sealed = self._aead.encrypt(self._nonce(_MAX_NONCE), bytes(_KEY_SIZE), None)
+            self._aead = self._suite.aead(sealed[:_KEY_SIZE])
+        return self._nonce(self._counter)
+
+    def _nonce(self, number: int) -> bytes:
+        return bytes(4) + number.to_bytes(8, self._suite.counter_order)
 
     def seal_into(self, plaintext: memoryview, ciphertext: memoryview) -> None:
         """Encrypt the next message into `ciphertext`, which is `TAG_SIZE` longer."""
-        self._aead.encrypt_into(self._nonce(), plaintext, None, ciphertext)
+        nonce = self._next_nonce()
+        self._aead.encrypt_into(nonce, plaintext, None, ciphertext)
         self._counter += 1
 
     def open_into(self, ciphertext: memoryview, plaintext: memoryview) -> None:
@@ -54,8 +72,9 @@ class MessageCipher:
         Raises:
             DecryptionFailedException: not what the peer sealed as its next message.
         """
+        nonce = self._next_nonce()
         try:
-            self._aead.decrypt_into(self._nonce(), ciphertext, None, plaintext)
+            self._aead.decrypt_into(nonce, ciphertext, None, plaintext)
         except InvalidTag as error:
             raise DecryptionFailedException("a noise message fails its authentication") from error
         self._counter += 1

@@ -10,14 +10,20 @@ from contextlib import asynccontextmanager
 
 import pytest
 import trio
+from libp2p.abc import IMuxedConn
+from libp2p.crypto.ed25519 import create_new_key_pair
+from libp2p.peer.id import ID
 
 from node import bulk, heartbeat
 from node.errors import PeerUnreachable
 from node.host import PeerHost
 from node.routes import Route
+from node.transport import host as transport_host
 from node.transport.bulk import BulkConnection
 from node.transport.errors import ConnectionLost
+from node.transport.noise_suites import AES_GCM, CHACHA_POLY, Suite
 from node.transport.streams import ByteStream
+from node.transport.yamux.connection import YamuxConnection
 from tests.node.test_host import ECHO, ask, echo, pair, running, until
 from tests.support.netns import network
 from tests.support.nodes import ROOT
@@ -67,6 +73,38 @@ async def test_bulk_has_a_connection_of_its_own_that_is_no_link():
         back = await open_bulk(b, a)
         assert back.connection is not stream.connection
         assert len(a.bulk.routes) == len(b.bulk.routes) == 2
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "suite"),
+    [(True, True, AES_GCM), (True, False, CHACHA_POLY), (False, True, CHACHA_POLY)],
+)
+async def test_bulk_is_sealed_with_aes_where_that_is_cheaper_for_both(
+    monkeypatch: pytest.MonkeyPatch, ours: bool, theirs: bool, suite: Suite
+):
+    answers = iter((ours, theirs))
+    monkeypatch.setattr(transport_host, "aes_pays", lambda: next(answers))
+    async with bulk_pair() as (a, b):
+        stream = await open_bulk(a, b)
+        assert suite_of(stream.connection) == suite
+        link = a.best_link(b.peer_id)
+        assert link is not None
+        assert suite_of(link.connection.muxed_conn) == CHACHA_POLY
+
+
+def suite_of(connection: IMuxedConn) -> Suite:
+    assert isinstance(connection, YamuxConnection)
+    return connection.secured_conn.suite
+
+
+async def test_no_bulk_goes_to_another_peer_than_the_one_that_was_meant(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(transport_host, "aes_pays", lambda: True)
+    other = ID.from_pubkey(create_new_key_pair().public_key).to_base58()
+    async with bulk_pair() as (a, b):
+        with pytest.raises(PeerUnreachable, match="pubkey"):
+            await a.bulk.open_stream(other, [route_to(b)], BULK)
 
 
 async def test_a_warm_connection_is_used_again_and_by_several_at_once():

@@ -18,6 +18,7 @@ from multiaddr import Multiaddr
 
 from node.transport.host import new_fast_host
 from node.transport.noise import NoiseSession, NoiseTransport
+from node.transport.noise_suites import CHACHA_POLY, Suite
 from node.transport.streams import ByteStream
 from node.transport.yamux.connection import YamuxConnection
 from node.transport.yamux.settings import YamuxSettings
@@ -36,11 +37,12 @@ async def tcp_pair() -> tuple[trio.SocketStream, trio.SocketStream]:
 async def session_pair(
     fast: tuple[bool, bool] = (True, True),
     secrets: tuple[bytes | None, bytes | None] = (None, None),
+    suite: Suite = CHACHA_POLY,
 ) -> tuple[ISecureConn, ISecureConn]:
     """Return both ends of a noise session: the initiator's, the responder's."""
     keys = create_new_key_pair(), create_new_key_pair()
     transports = [
-        NoiseTransport(key, fast=is_fast, secret=secret)
+        NoiseTransport(key, fast=is_fast, secret=secret, suite=suite)
         for key, is_fast, secret in zip(keys, fast, secrets, strict=True)
     ]
     client, server = await tcp_pair()

@@ -1,8 +1,12 @@
 import pytest
 import trio
 from libp2p.io.exceptions import ConnectionClosedError, DecryptionFailedException
+from msgspec.structs import replace
+from noise.connection import NoiseConnection
+from noise.state import CipherState
 
 from node.transport.noise_records import MAX_PLAINTEXT, TAG_SIZE, MessageCipher, Sealer
+from node.transport.noise_suites import AES_GCM, CHACHA_POLY
 from tests.support.transport import fast_session, session_pair
 
 SIZES = [0, 1, 4095, 4096, MAX_PLAINTEXT - 1, MAX_PLAINTEXT, MAX_PLAINTEXT + 1, 3_000_000]
@@ -76,6 +80,44 @@ async def test_bytes_cross_whoever_sends(fast):
             assert received == data
     await a.close()
     await b.close()
+
+
+@pytest.mark.parametrize("suite", [AES_GCM, replace(AES_GCM, rekey_every=3)])
+async def test_bytes_cross_with_another_cipher(suite):
+    a, b = await session_pair(suite=suite)
+    assert fast_session(a).suite == fast_session(b).suite == suite
+    for sender, receiver in ((a, b), (b, a)):
+        data = pattern(1_000_000)
+        received = bytearray()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(sender.write, data)
+            while len(received) < len(data):
+                received += await receiver.read(len(data) - len(received))
+        assert received == data
+    await a.close()
+    await b.close()
+
+
+@pytest.mark.parametrize("suite", [CHACHA_POLY, AES_GCM])
+def test_messages_and_new_keys_are_those_of_the_noise_specification(suite):
+    reference = NoiseConnection.from_name(suite.noise_name).noise_protocol
+    state = CipherState(reference)
+    state.initialize_key(bytes(32))
+    cipher = MessageCipher(bytes(32), 0, replace(suite, rekey_every=2))
+    for number in range(7):
+        if number in (2, 4, 6):
+            state.rekey()
+        ciphertext = memoryview(bytearray(5 + TAG_SIZE))
+        cipher.seal_into(memoryview(b"hello"), ciphertext)
+        assert ciphertext == state.encrypt_with_ad(b"", b"hello")
+
+
+def test_a_message_sealed_with_the_key_before_does_not_open():
+    suite = replace(AES_GCM, rekey_every=1)
+    ciphertext, plaintext = (memoryview(bytearray(size)) for size in (1 + TAG_SIZE, 1))
+    MessageCipher(bytes(32), 1, AES_GCM).seal_into(memoryview(b"x"), ciphertext)
+    with pytest.raises(DecryptionFailedException):
+        MessageCipher(bytes(32), 1, suite).open_into(ciphertext, plaintext)
 
 
 async def test_a_cancelled_wait_loses_nothing():
