@@ -173,9 +173,7 @@ async def upgrade_bulk(
         security = swarm.upgrader.security_multistream
         if isinstance(security, LimitedSecurity):
             secured = await security.secure_bulk(raw, peer_id)
-        else:
-            secured = await security.secure_outbound(raw, peer_id)
-        connection = await negotiate_bulk(secured, peer_id, conduct=conduct)
+            connection = await negotiate_bulk(secured, peer_id, conduct=conduct)
     except Exception as error:
         raise PeerUnreachable(f"no connection for bulk: {error!r}") from error
     finally:

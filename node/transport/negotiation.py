@@ -86,13 +86,13 @@ class LimitedSecurity(SecurityMultistream):
             choose among all of them.
     """
 
-    def __init__(self, transports: TSecurityOptions, bulk: TSecurityOptions | None = None) -> None:
+    def __init__(self, transports: TSecurityOptions, bulk: TSecurityOptions) -> None:
         super().__init__({})
         self._selector = LimitedSelector[ISecureTransport]()
         self._all = LimitedSelector[ISecureTransport]()
         for protocol, transport in transports.items():
             self.add_transport(protocol, transport)
-        for protocol, transport in {**(bulk or {}), **transports}.items():
+        for protocol, transport in {**bulk, **transports}.items():
             self._all.add_handler(protocol, transport)
 
     async def select_transport_and_protocol(

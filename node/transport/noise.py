@@ -1,9 +1,9 @@
 """Noise sessions for bulk: py-libp2p's handshake, record handling of our own.
 
 On the wire nothing differs from any libp2p noise, unless both ends know a cheaper cipher (see
-`node.transport.noise_suites`). What differs is the cost: messages are sealed
-into one preallocated buffer and leave in one send, arrive many in one receive, and are opened into
-the buffer where their bytes are wanted.
+`node.transport.noise_suites`). What differs is the cost: messages are sealed into one preallocated
+buffer and leave in one send, arrive many in one receive, and are opened into the buffer where their
+bytes are wanted.
 """
 
 from __future__ import annotations

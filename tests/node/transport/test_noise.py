@@ -71,15 +71,18 @@ async def test_bytes_cross_whoever_sends(fast):
     a, b = await session_pair(fast)
     for sender, receiver in ((a, b), (b, a)):
         for size in SIZES[1:]:
-            data = pattern(size)[:size]
-            received = bytearray()
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(sender.write, data)
-                while len(received) < size:
-                    received += await receiver.read(size - len(received))
-            assert received == data
+            await check_crossing(sender, receiver, pattern(size)[:size])
     await a.close()
     await b.close()
+
+
+async def check_crossing(sender, receiver, data):
+    received = bytearray()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(sender.write, data)
+        while len(received) < len(data):
+            received += await receiver.read(len(data) - len(received))
+    assert received == data
 
 
 @pytest.mark.parametrize("suite", [AES_GCM, replace(AES_GCM, rekey_every=3)])
@@ -87,13 +90,7 @@ async def test_bytes_cross_with_another_cipher(suite):
     a, b = await session_pair(suite=suite)
     assert fast_session(a).suite == fast_session(b).suite == suite
     for sender, receiver in ((a, b), (b, a)):
-        data = pattern(1_000_000)
-        received = bytearray()
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(sender.write, data)
-            while len(received) < len(data):
-                received += await receiver.read(len(data) - len(received))
-        assert received == data
+        await check_crossing(sender, receiver, pattern(1_000_000))
     await a.close()
     await b.close()
 
